@@ -1,0 +1,209 @@
+"""What can be asked of the broker. Links and requests are opaque numbers, unique for the life of the process."""
+
+from spillway.model.entity import QueueSettings
+from spillway.model.errors import BrokerError
+from spillway.model.message import Message
+from spillway.model.records import Rows
+from spillway.model.settlement import Settlement
+
+
+class Command:
+    """`size_bytes` is what it weighs against the bytes a peer may bring into one turn."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
+# -- over links -------------------------------------------------------------------------------------------------
+
+
+class AttachSender(Command):
+    """A client wants to send to `path`. Answered by `Attached` or `Refused`."""
+
+    def __init__(self, link_id: int, path: str) -> None:
+        super().__init__()
+        self.link_id = link_id
+        self.path = path
+
+
+class AttachReceiver(Command):
+    """A client wants to receive from `path`; `deletes` is ReceiveAndDelete, else PeekLock. `Attached` or `Refused`."""
+
+    def __init__(self, link_id: int, path: str, deletes: bool) -> None:
+        super().__init__()
+        self.link_id = link_id
+        self.path = path
+        self.deletes = deletes
+
+
+class Detach(Command):
+    """The link is gone, in order or not. Its locks live on to their end (contract H13). Not answered."""
+
+    def __init__(self, link_id: int) -> None:
+        super().__init__()
+        self.link_id = link_id
+
+
+class Send(Command):
+    """One message or a batch, stored all or not at all. Answered by `SendSettled`, unless it came pre-settled."""
+
+    def __init__(self, link_id: int, delivery_id: int, messages: list[Message], is_settled: bool, size_bytes: int) -> None:
+        super().__init__()
+        self.link_id = link_id
+        self.delivery_id = delivery_id
+        self.messages = messages
+        self.is_settled = is_settled
+        self.size_bytes = size_bytes
+
+
+class Credit(Command):
+    """This link may be handed `limit` deliveries in all, counted since it was attached; `drains` asks for `Drained`."""
+
+    def __init__(self, link_id: int, limit: int, drains: bool) -> None:
+        super().__init__()
+        self.link_id = link_id
+        self.limit = limit
+        self.drains = drains
+
+
+class Settle(Command):
+    """Settle one delivery of this link. Answered by `Settled`, unless the client has settled already."""
+
+    def __init__(
+        self, link_id: int, delivery_id: int, lock_token: bytes, settlement: Settlement, is_settled: bool
+    ) -> None:
+        super().__init__()
+        self.link_id = link_id
+        self.delivery_id = delivery_id
+        self.lock_token = lock_token
+        self.settlement = settlement
+        self.is_settled = is_settled
+
+
+class Undelivered(Command):
+    """A `Deliver` effect found its link gone: unlock, do not count the delivery. Never answered."""
+
+    def __init__(self, path: str, lock_token: bytes) -> None:
+        super().__init__()
+        self.path = path
+        self.lock_token = lock_token
+
+
+# -- requests, answered by `Answer` with the same request_id ------------------------------------------------------
+
+
+class Request(Command):
+    def __init__(self, request_id: int, path: str) -> None:
+        super().__init__()
+        self.request_id = request_id
+        self.path = path
+
+
+class RenewLocks(Request):
+    """Answered by `Renewed`: the new ends, in the order asked. All or none."""
+
+    def __init__(self, request_id: int, path: str, lock_tokens: list[bytes]) -> None:
+        super().__init__(request_id, path)
+        self.lock_tokens = lock_tokens
+
+
+class Peek(Request):
+    """Browse from a sequence number on, any state. Answered by `Messages`."""
+
+    def __init__(self, request_id: int, path: str, from_sequence_number: int, count: int) -> None:
+        super().__init__(request_id, path)
+        self.from_sequence_number = from_sequence_number
+        self.count = count
+
+
+class Schedule(Request):
+    """Messages that carry their due time. All or none. Answered by `Scheduled`."""
+
+    def __init__(self, request_id: int, path: str, messages: list[Message], size_bytes: int) -> None:
+        super().__init__(request_id, path)
+        self.messages = messages
+        self.size_bytes = size_bytes
+
+
+class CancelScheduled(Request):
+    """All or none. Answered by `Done`."""
+
+    def __init__(self, request_id: int, path: str, sequence_numbers: list[int]) -> None:
+        super().__init__(request_id, path)
+        self.sequence_numbers = sequence_numbers
+
+
+class ReceiveDeferred(Request):
+    """All or none. Answered by `Messages`, with lock tokens unless `deletes`."""
+
+    def __init__(self, request_id: int, path: str, sequence_numbers: list[int], deletes: bool) -> None:
+        super().__init__(request_id, path)
+        self.sequence_numbers = sequence_numbers
+        self.deletes = deletes
+
+
+class UpdateDisposition(Request):
+    """Settle by lock token, without a link. All or none. Answered by `Done`."""
+
+    def __init__(self, request_id: int, path: str, lock_tokens: list[bytes], settlement: Settlement) -> None:
+        super().__init__(request_id, path)
+        self.lock_tokens = lock_tokens
+        self.settlement = settlement
+
+
+class BatchDelete(Request):
+    """Delete up to `count` unlocked active messages enqueued before `before_ms`, oldest first. Answered by `Deleted`."""
+
+    def __init__(self, request_id: int, path: str, count: int, before_ms: int) -> None:
+        super().__init__(request_id, path)
+        self.count = count
+        self.before_ms = before_ms
+
+
+class CreateQueue(Request):
+    """Answered by `Done`, or `EntityAlreadyExists`."""
+
+    def __init__(self, request_id: int, path: str, settings: QueueSettings) -> None:
+        super().__init__(request_id, path)
+        self.settings = settings
+
+
+class UpdateQueue(Request):
+    """New settings; every lock of the queue is dropped (contract H16). Answered by `Done`."""
+
+    def __init__(self, request_id: int, path: str, settings: QueueSettings) -> None:
+        super().__init__(request_id, path)
+        self.settings = settings
+
+
+class DeleteEntity(Request):
+    """The entity, its dead-letter queue and all messages; attached links are detached. Answered by `Done`."""
+
+
+class PlantFault(Request):
+    """From now on `operation` on `path` is refused with `error`; None takes the fault away. Answered by `Done`."""
+
+    def __init__(self, request_id: int, path: str, operation: str, error: BrokerError | None) -> None:
+        super().__init__(request_id, path)
+        self.operation = operation  # one of faults.OPERATIONS
+        self.error = error
+
+
+# -- from the pump ---------------------------------------------------------------------------------------------
+
+
+class Loaded(Command):
+    """The store's answer to the effect `Load` with the same number."""
+
+    def __init__(self, load_id: int, rows: Rows) -> None:
+        super().__init__()
+        self.load_id = load_id
+        self.rows = rows
+
+
+class DiskNearlyFull(Command):
+    """Sends are refused while `is_full`; receiving and settling go on."""
+
+    def __init__(self, is_full: bool) -> None:
+        super().__init__()
+        self.is_full = is_full

@@ -1,0 +1,124 @@
+"""What the broker wants said or done. Spoken only once the turn that decided it is durable; `Load` at once."""
+
+from spillway.model.errors import BrokerError
+from spillway.model.message import StoredMessage
+from spillway.model.records import Query
+
+
+class Effect:
+    """Something to say to the link or request with the number `to`."""
+
+    def __init__(self, to: int) -> None:
+        self.to = to
+
+
+class Attached(Effect):
+    """The link may be used."""
+
+
+class Refused(Effect):
+    def __init__(self, to: int, error: BrokerError) -> None:
+        super().__init__(to)
+        self.error = error
+
+
+class Detached(Effect):
+    """The broker ends the link: its entity was deleted, or a fault says so."""
+
+    def __init__(self, to: int, error: BrokerError) -> None:
+        super().__init__(to)
+        self.error = error
+
+
+class SendSettled(Effect):
+    """The send is stored (`error` is None) or refused."""
+
+    def __init__(self, to: int, delivery_id: int, error: BrokerError | None) -> None:
+        super().__init__(to)
+        self.delivery_id = delivery_id
+        self.error = error
+
+
+class Deliver(Effect):
+    """Hand this message to the link. No lock token: it is deleted already (ReceiveAndDelete)."""
+
+    def __init__(self, to: int, path: str, stored: StoredMessage, lock_token: bytes, locked_until_ms: int) -> None:
+        super().__init__(to)
+        self.path = path
+        self.stored = stored
+        self.lock_token = lock_token
+        self.locked_until_ms = locked_until_ms
+
+
+class Drained(Effect):
+    """Nothing more for the credit that this link gave with drain."""
+
+
+class Settled(Effect):
+    """The settlement stands (`error` is None) or could not be applied. `kind` is the one the client asked for."""
+
+    def __init__(self, to: int, delivery_id: int, kind: int, error: BrokerError | None) -> None:
+        super().__init__(to)
+        self.delivery_id = delivery_id
+        self.kind = kind
+        self.error = error
+
+
+class Answer(Effect):
+    """The answer to a request; one of the kinds below."""
+
+
+class Failed(Answer):
+    def __init__(self, to: int, error: BrokerError) -> None:
+        super().__init__(to)
+        self.error = error
+
+
+class Done(Answer):
+    """It was done; there is nothing else to say."""
+
+
+class Renewed(Answer):
+    def __init__(self, to: int, locked_until_ms: list[int]) -> None:
+        super().__init__(to)
+        self.locked_until_ms = locked_until_ms
+
+
+class Messages(Answer):
+    """Messages browsed or received by number; `lock_tokens` are parallel, or empty when nothing was locked."""
+
+    def __init__(
+        self, to: int, messages: list[StoredMessage], lock_tokens: list[bytes], locked_until_ms: int
+    ) -> None:
+        super().__init__(to)
+        self.messages = messages
+        self.lock_tokens = lock_tokens
+        self.locked_until_ms = locked_until_ms
+
+
+class Scheduled(Answer):
+    def __init__(self, to: int, sequence_numbers: list[int]) -> None:
+        super().__init__(to)
+        self.sequence_numbers = sequence_numbers
+
+
+class Deleted(Answer):
+    def __init__(self, to: int, count: int) -> None:
+        super().__init__(to)
+        self.count = count
+
+
+class Load(Effect):
+    """Ask the store; to be submitted right behind the turn that decided it. `to` is the load's own number."""
+
+    def __init__(self, load_id: int, query: Query) -> None:
+        super().__init__(load_id)
+        self.query = query
+
+
+class Report(Effect):
+    """Something an operator must hear of: a corrupt row, for one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(0)
+        self.text = text

@@ -1,0 +1,138 @@
+"""What can be refused, by whose fault.
+
+`BrokerError` is the caller's fault: it carries the AMQP condition the SDKs map to their own exceptions
+(wire-contract section 9) and a text that says what to do. It is returned as a value inside effects more often than
+raised. The peer's faults (`ProtocolError`) live in `amqp`; our own are assertions.
+"""
+
+from typing import ClassVar
+
+
+class BrokerError(Exception):
+    """A request that cannot be granted. `condition` decides which exception the SDK raises and whether it retries."""
+
+    condition: ClassVar[str] = "amqp:internal-error"
+    status_code: ClassVar[int] = 500
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, description: str) -> None:
+        super().__init__(description)
+        self.description = description
+
+
+class InternalError(BrokerError):
+    """Ours to mend; the client may try again."""
+
+
+class EntityNotFound(BrokerError):
+    condition: ClassVar[str] = "amqp:not-found"
+    status_code: ClassVar[int] = 404
+    retryable: ClassVar[bool] = False
+
+
+class Unauthorized(BrokerError):
+    """No valid token, or one without the claim that the operation needs."""
+
+    condition: ClassVar[str] = "amqp:unauthorized-access"
+    status_code: ClassVar[int] = 401
+    retryable: ClassVar[bool] = False
+
+
+class NotAllowed(BrokerError):
+    condition: ClassVar[str] = "amqp:not-allowed"
+    status_code: ClassVar[int] = 400
+    retryable: ClassVar[bool] = False
+
+
+class NotImplementedHere(BrokerError):
+    condition: ClassVar[str] = "amqp:not-implemented"
+    status_code: ClassVar[int] = 501
+    retryable: ClassVar[bool] = False
+
+
+class MessageTooLarge(BrokerError):
+    condition: ClassVar[str] = "amqp:link:message-size-exceeded"
+    status_code: ClassVar[int] = 413
+    retryable: ClassVar[bool] = False
+
+
+class QuotaExceeded(BrokerError):
+    condition: ClassVar[str] = "amqp:resource-limit-exceeded"
+    status_code: ClassVar[int] = 403
+    retryable: ClassVar[bool] = False
+
+
+class DetachForced(BrokerError):
+    condition: ClassVar[str] = "amqp:link:detach-forced"
+    status_code: ClassVar[int] = 503
+    retryable: ClassVar[bool] = True
+
+
+class ServerBusy(BrokerError):
+    """Wait ten seconds, then send again (contract D7, I5, I6)."""
+
+    condition: ClassVar[str] = "com.microsoft:server-busy"
+    status_code: ClassVar[int] = 503
+    retryable: ClassVar[bool] = True
+
+
+class OperationTimeout(BrokerError):
+    condition: ClassVar[str] = "com.microsoft:timeout"
+    status_code: ClassVar[int] = 408
+    retryable: ClassVar[bool] = True
+
+
+class EntityDisabled(BrokerError):
+    condition: ClassVar[str] = "com.microsoft:entity-disabled"
+    status_code: ClassVar[int] = 403
+    retryable: ClassVar[bool] = True
+
+
+class ArgumentError(BrokerError):
+    condition: ClassVar[str] = "com.microsoft:argument-error"
+    status_code: ClassVar[int] = 400
+    retryable: ClassVar[bool] = False
+
+
+class ArgumentOutOfRange(BrokerError):
+    condition: ClassVar[str] = "com.microsoft:argument-out-of-range"
+    status_code: ClassVar[int] = 400
+    retryable: ClassVar[bool] = False
+
+
+class MessageLockLost(BrokerError):
+    """The lock expired or was settled already; the message is back in its queue, or gone."""
+
+    condition: ClassVar[str] = "com.microsoft:message-lock-lost"
+    status_code: ClassVar[int] = 410
+    retryable: ClassVar[bool] = False
+
+
+class SessionLockLost(BrokerError):
+    condition: ClassVar[str] = "com.microsoft:session-lock-lost"
+    status_code: ClassVar[int] = 410
+    retryable: ClassVar[bool] = False
+
+
+class SessionCannotBeLocked(BrokerError):
+    condition: ClassVar[str] = "com.microsoft:session-cannot-be-locked"
+    status_code: ClassVar[int] = 409
+    retryable: ClassVar[bool] = True
+
+
+class MessageNotFound(BrokerError):
+    condition: ClassVar[str] = "com.microsoft:message-not-found"
+    status_code: ClassVar[int] = 404
+    retryable: ClassVar[bool] = True
+
+
+class EntityAlreadyExists(BrokerError):
+    condition: ClassVar[str] = "com.microsoft:entity-already-exists"
+    status_code: ClassVar[int] = 409
+    retryable: ClassVar[bool] = True
+
+
+class AuthFailed(BrokerError):
+    condition: ClassVar[str] = "com.microsoft:auth-failed"
+    status_code: ClassVar[int] = 401
+    retryable: ClassVar[bool] = True

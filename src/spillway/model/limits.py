@@ -1,0 +1,68 @@
+"""Every limit that the wire, a message or a client can run into, with its reason.
+
+Azure Standard's published quotas are the defaults; what has no quota there has a bound of ours here, because
+whatever is counted or sized by the wire must have one.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * 1024
+
+# -- messages ---------------------------------------------------------------------------------------------
+MESSAGE_BYTES_MAX: Final = 256 * KIB  # Azure Standard: one encoded message
+# The Python SDK fills a batch by an estimate that forgets part of the envelope (wire: 262,170 bytes seen).
+BATCH_SLACK_BYTES: Final = 1 * KIB
+BATCH_MESSAGES_MAX: Final = 4_500  # Azure: messages in one batch
+MESSAGE_ID_CHARS_MAX: Final = 128
+SESSION_ID_CHARS_MAX: Final = 128
+PARTITION_KEY_CHARS_MAX: Final = 128
+PROPERTIES_BYTES_MAX: Final = 64 * KIB  # Azure: all application properties of a message
+PROPERTY_BYTES_MAX: Final = 32 * KIB  # Azure: one property
+DEAD_LETTER_TEXT_CHARS_MAX: Final = 4_096  # Azure: reason and description, each
+
+# -- entities ---------------------------------------------------------------------------------------------
+ENTITY_NAME_CHARS_MAX: Final = 260
+ENTITY_SIZE_MB_DEFAULT: Final = 1_024
+LOCK_DURATION_MS_MIN: Final = 5_000
+LOCK_DURATION_MS_MAX: Final = 300_000
+LOCK_DURATION_MS_DEFAULT: Final = 60_000
+DELIVERY_COUNT_MAX_DEFAULT: Final = 10
+DELIVERY_COUNT_MAX_MAX: Final = 2_147_483_647
+ENTITIES_MAX: Final = 100_000
+
+# -- one request over $management ---------------------------------------------------------------------------
+PEEK_MESSAGES_MAX: Final = 5_000  # and never more than PEEK_BYTES_MAX of them
+PEEK_BYTES_MAX: Final = 1 * MIB
+LOCK_TOKENS_MAX: Final = 5_000
+SEQUENCE_NUMBERS_MAX: Final = 5_000
+BATCH_DELETE_MAX: Final = 4_000
+
+# -- the resident window: queue depth costs disk, not memory -------------------------------------------------
+RESIDENT_MESSAGES_MAX: Final = 4_000  # per entity
+RESIDENT_BYTES_MAX: Final = 8 * MIB  # per entity
+RESIDENT_NAMESPACE_BYTES_MAX: Final = 256 * MIB
+LOAD_MESSAGES: Final = 1_000  # asked of the store at a time
+LOAD_BYTES: Final = 2 * MIB
+SWEEP_MESSAGES: Final = 500  # due or expired messages handled in one turn
+
+# -- fairness and back-pressure -------------------------------------------------------------------------------
+COMMANDS_PER_TURN_MAX: Final = 256  # of one peer
+COMMAND_BYTES_PER_TURN_MAX: Final = 1 * MIB
+DELIVERIES_PER_VISIT_MAX: Final = 32  # to one link before the next link of the entity is served
+PENDING_BYTES_PAUSE: Final = 32 * MIB  # waiting for the disk: stop reading sockets
+PENDING_BYTES_RESUME: Final = 16 * MIB
+DISK_RESERVE_BYTES: Final = 64 * MIB  # below this much free space sends are refused
+
+# -- one connection --------------------------------------------------------------------------------------------
+FRAME_BYTES_MAX: Final = 64 * KIB
+FRAME_BYTES_MIN: Final = 512  # AMQP 1.0 section 2.7.1
+CHANNEL_MAX: Final = 4_999
+HANDLE_MAX: Final = 4_999
+LINKS_PER_CONNECTION_MAX: Final = 5_000
+UNSETTLED_PER_LINK_MAX: Final = 100_000  # messages locked by one receiver
+IDLE_TIMEOUT_MS: Final = 240_000
+HEADER_TIMEOUT_MS: Final = 5_000  # a socket that says nothing
+TOKEN_TIMEOUT_MS: Final = 20_000  # a connection without a valid token (Azure's rule)
+OUTPUT_BYTES_PAUSE: Final = 1 * MIB  # unsent bytes of a connection: no more deliveries until it reads
+LINK_CREDIT: Final = 1_000  # what a sender is granted, topped up at half

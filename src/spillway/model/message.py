@@ -1,0 +1,189 @@
+"""A message as its sender encoded it, and the same message once it is stored.
+
+The broker never re-encodes what a sender sent. `Message` keeps the raw bytes, where their sections lie, and the few
+fields that decide what happens to it. What the broker itself changes (dead-letter reason, modified properties) goes
+into an `Overlay`, which the dialect merges when it encodes a delivery.
+"""
+
+import struct
+from typing import Final
+
+# States, as `x-opt-message-state` says them (wire-contract 6.3).
+ACTIVE: Final = 0
+DEFERRED: Final = 1
+SCHEDULED: Final = 2
+
+NEVER: Final = 0  # of an expiry or a due time in ms: there is none
+NO_TTL: Final = -1
+
+_META: Final = struct.Struct("<IIIIIIIIIqqbBhhh")
+
+
+class Message:
+    """What arrived. Immutable by convention: two subscriptions may share one.
+
+    Offsets point into `raw`. `annotations_*` and `delivery_annotations_*` span the encoded key/value pairs of their
+    maps, without descriptor and map header, so that ours can be appended; count is the number of *pairs*.
+    `bare_at` is where the part that is passed on untouched begins. `properties_end` is where the application
+    properties begin or would begin, `application_end` where they end; equal when there are none.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.bare_at = 0
+        self.properties_end = 0
+        self.application_end = 0
+        self.annotations_at = 0
+        self.annotations_end = 0
+        self.annotations_count = 0
+        self.delivery_annotations_at = 0
+        self.delivery_annotations_end = 0
+        self.delivery_annotations_count = 0
+        self.ttl_ms = NO_TTL
+        self.scheduled_ms = NEVER
+        self.durable = False
+        self.priority = -1  # absent
+        self.message_id: str = ""  # its text, whatever its AMQP type; never empty once admitted
+        self.session_id: str | None = None
+        self.partition_key: str | None = None
+        self.is_ping = False  # contract F1, F2: answered, never stored
+
+    def pack_meta(self) -> bytes:
+        """Everything but `raw`, for the store."""
+        message_id = self.message_id.encode("utf-8", "surrogatepass")
+        session_id = b"" if self.session_id is None else self.session_id.encode("utf-8", "surrogatepass")
+        partition_key = b"" if self.partition_key is None else self.partition_key.encode("utf-8", "surrogatepass")
+        return (
+            _META.pack(
+                self.bare_at,
+                self.properties_end,
+                self.application_end,
+                self.annotations_at,
+                self.annotations_end,
+                self.annotations_count,
+                self.delivery_annotations_at,
+                self.delivery_annotations_end,
+                self.delivery_annotations_count,
+                self.ttl_ms,
+                self.scheduled_ms,
+                self.priority,
+                1 if self.durable else 0,
+                len(message_id),
+                -1 if self.session_id is None else len(session_id),
+                -1 if self.partition_key is None else len(partition_key),
+            )
+            + message_id
+            + session_id
+            + partition_key
+        )
+
+
+def unpack_message(raw: bytes, meta: bytes) -> Message:
+    """The inverse of `Message.pack_meta`."""
+    message = Message(raw)
+    (
+        message.bare_at,
+        message.properties_end,
+        message.application_end,
+        message.annotations_at,
+        message.annotations_end,
+        message.annotations_count,
+        message.delivery_annotations_at,
+        message.delivery_annotations_end,
+        message.delivery_annotations_count,
+        message.ttl_ms,
+        message.scheduled_ms,
+        message.priority,
+        durable,
+        message_id_size,
+        session_id_size,
+        partition_key_size,
+    ) = _META.unpack_from(meta, 0)
+    message.durable = durable == 1
+    at = _META.size
+    message.message_id = meta[at : at + message_id_size].decode("utf-8", "surrogatepass")
+    at += message_id_size
+    if session_id_size >= 0:
+        message.session_id = meta[at : at + session_id_size].decode("utf-8", "surrogatepass")
+        at += session_id_size
+    if partition_key_size >= 0:
+        message.partition_key = meta[at : at + partition_key_size].decode("utf-8", "surrogatepass")
+    return message
+
+
+class Overlay:
+    """What the broker or a settlement changed. Property values are encoded AMQP values, opaque here."""
+
+    def __init__(self) -> None:
+        self.properties: dict[str, bytes] = {}
+        self.dead_letter_reason: str | None = None
+        self.dead_letter_description: str | None = None
+        self.dead_letter_source: str | None = None
+
+    def copy(self) -> "Overlay":
+        twin = Overlay()
+        twin.properties = dict(self.properties)
+        twin.dead_letter_reason = self.dead_letter_reason
+        twin.dead_letter_description = self.dead_letter_description
+        twin.dead_letter_source = self.dead_letter_source
+        return twin
+
+    def pack(self) -> bytes:
+        """Three optional texts, then name/value pairs, each as a length (-1: absent) and bytes."""
+        parts: list[bytes] = []
+        for text in (self.dead_letter_reason, self.dead_letter_description, self.dead_letter_source):
+            if text is None:
+                parts.append(struct.pack("<i", -1))
+            else:
+                data = text.encode("utf-8", "surrogatepass")
+                parts.append(struct.pack("<i", len(data)))
+                parts.append(data)
+        for name, value in self.properties.items():
+            data = name.encode("utf-8", "surrogatepass")
+            parts.append(struct.pack("<ii", len(data), len(value)))
+            parts.append(data)
+            parts.append(value)
+        return b"".join(parts)
+
+
+def unpack_overlay(data: bytes) -> Overlay:
+    """The inverse of `Overlay.pack`."""
+    overlay = Overlay()
+    texts: list[str | None] = []
+    at = 0
+    for _ in range(3):
+        (size,) = struct.unpack_from("<i", data, at)
+        at += 4
+        if size < 0:
+            texts.append(None)
+        else:
+            texts.append(data[at : at + size].decode("utf-8", "surrogatepass"))
+            at += size
+    overlay.dead_letter_reason, overlay.dead_letter_description, overlay.dead_letter_source = texts
+    while at < len(data):
+        name_size, value_size = struct.unpack_from("<ii", data, at)
+        at += 8
+        name = data[at : at + name_size].decode("utf-8", "surrogatepass")
+        at += name_size
+        overlay.properties[name] = data[at : at + value_size]
+        at += value_size
+    return overlay
+
+
+class StoredMessage:
+    """A message in an entity: what the store keeps as one row."""
+
+    def __init__(self, message: Message, sequence_number: int, enqueued_ms: int) -> None:
+        self.message = message
+        self.sequence_number = sequence_number
+        self.enqueued_ms = enqueued_ms
+        self.enqueue_sequence_number = sequence_number  # the number it had first, kept over moves
+        self.state: int = ACTIVE
+        self.delivery_count = 0  # failed deliveries so far: equals the wire's header field
+        self.expires_ms: int = NEVER
+        self.due_ms: int = NEVER  # of a scheduled message
+        self.overlay: Overlay | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.message.raw)

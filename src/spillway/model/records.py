@@ -1,0 +1,207 @@
+"""What is remembered: the broker decides it, the store keeps it.
+
+A `Turn` is what one step of the broker decided. Its groups are each all or nothing. Counters are absolute values at
+the end of the turn: a store that commits whole turns writes them as they are.
+"""
+
+from spillway.model.message import Overlay, StoredMessage
+
+
+class Record:
+    """One change. `size_bytes` is what it weighs for back-pressure."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 64
+
+
+class EntityPut(Record):
+    """An entity is created or its settings are changed. A dead-letter queue names its parent."""
+
+    def __init__(self, entity_id: int, kind: str, path: str, settings: str, parent_id: int) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.kind = kind
+        self.path = path
+        self.settings = settings  # JSON
+        self.parent_id = parent_id  # 0: none
+
+
+class EntityRemoved(Record):
+    """The entity and every message in it."""
+
+    def __init__(self, entity_id: int) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+
+
+class MessageAdded(Record):
+    def __init__(self, entity_id: int, stored: StoredMessage) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.stored = stored
+        self.size_bytes = 200 + len(stored.message.raw)
+
+
+class MessageRemoved(Record):
+    def __init__(self, entity_id: int, sequence_number: int) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.sequence_number = sequence_number
+
+
+class MessageChanged(Record):
+    """The row stays where it is; these fields get new values (abandoned, deferred)."""
+
+    def __init__(
+        self, entity_id: int, sequence_number: int, state: int, delivery_count: int, overlay: Overlay | None
+    ) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.sequence_number = sequence_number
+        self.state = state
+        self.delivery_count = delivery_count
+        self.overlay = overlay
+
+
+class MessageMoved(Record):
+    """The row goes to another place: dead-lettered, or a scheduled message that becomes active.
+
+    It arrives as an active row with a new sequence number, and keeps its body and its enqueue sequence number.
+    """
+
+    def __init__(
+        self,
+        from_entity_id: int,
+        from_sequence_number: int,
+        to_entity_id: int,
+        to_sequence_number: int,
+        enqueued_ms: int,
+        expires_ms: int,
+        delivery_count: int,
+        overlay: Overlay | None,
+    ) -> None:
+        super().__init__()
+        self.from_entity_id = from_entity_id
+        self.from_sequence_number = from_sequence_number
+        self.to_entity_id = to_entity_id
+        self.to_sequence_number = to_sequence_number
+        self.enqueued_ms = enqueued_ms
+        self.expires_ms = expires_ms
+        self.delivery_count = delivery_count
+        self.overlay = overlay
+
+
+class Counters:
+    """What an entity holds, kept up to date by the broker, never counted."""
+
+    def __init__(self) -> None:
+        self.last_sequence_number = 0
+        self.active = 0
+        self.deferred = 0
+        self.scheduled = 0
+        self.size_bytes = 0
+
+    def copy(self) -> "Counters":
+        twin = Counters()
+        twin.last_sequence_number = self.last_sequence_number
+        twin.active = self.active
+        twin.deferred = self.deferred
+        twin.scheduled = self.scheduled
+        twin.size_bytes = self.size_bytes
+        return twin
+
+
+class Turn:
+    """What one step of the broker decided: groups of records, each all or nothing, and the counters after them."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.groups: list[list[Record]] = []
+        self.counters: dict[int, Counters] = {}  # by entity id
+        self.size_bytes = 0
+
+    def add(self, group: list[Record]) -> None:
+        for record in group:
+            self.size_bytes += record.size_bytes
+        self.groups.append(group)
+
+    def is_empty(self) -> bool:
+        return not self.groups and not self.counters
+
+
+class EntityRow:
+    """An entity as the store remembers it, with what the broker must know of it at start."""
+
+    def __init__(self, put: EntityPut, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
+        self.put = put
+        self.counters = counters
+        self.next_due_ms = next_due_ms  # earliest scheduled message, NEVER if none
+        self.next_expiry_ms = next_expiry_ms  # earliest expiry of an active message, NEVER if none
+
+
+class Catalogue:
+    """All that is read at start. Its size depends on the number of entities, never on messages."""
+
+    def __init__(self, entities: list[EntityRow], last_entity_id: int, clock_ms: int) -> None:
+        self.entities = entities
+        self.last_entity_id = last_entity_id
+        self.clock_ms = clock_ms  # the latest time any turn was stamped with
+
+
+class Query:
+    """What the broker asks of the store; always answered by rows in the order said."""
+
+    def __init__(self, entity_id: int, count: int, bytes_max: int) -> None:
+        self.entity_id = entity_id
+        self.count = count
+        self.bytes_max = bytes_max  # stop after the row that passes it; at least one row is answered
+
+
+class LoadActive(Query):
+    """Active messages with a sequence number above `after`, by sequence number."""
+
+    def __init__(self, entity_id: int, after: int, count: int, bytes_max: int) -> None:
+        super().__init__(entity_id, count, bytes_max)
+        self.after = after
+
+
+class LoadFrom(Query):
+    """Messages in any state from `sequence_number` on, by sequence number: browsing."""
+
+    def __init__(self, entity_id: int, sequence_number: int, count: int, bytes_max: int) -> None:
+        super().__init__(entity_id, count, bytes_max)
+        self.sequence_number = sequence_number
+
+
+class LoadNumbers(Query):
+    """These messages, in any state, by sequence number; missing ones are left out."""
+
+    def __init__(self, entity_id: int, sequence_numbers: list[int], bytes_max: int) -> None:
+        super().__init__(entity_id, len(sequence_numbers), bytes_max)
+        self.sequence_numbers = sequence_numbers
+
+
+class LoadDue(Query):
+    """Scheduled messages due at or before `now_ms`, earliest first. The answer also says when the next is due."""
+
+    def __init__(self, entity_id: int, now_ms: int, count: int, bytes_max: int) -> None:
+        super().__init__(entity_id, count, bytes_max)
+        self.now_ms = now_ms
+
+
+class LoadExpired(Query):
+    """Active messages that expired at or before `now_ms`, earliest first. The answer also says when the next expires."""
+
+    def __init__(self, entity_id: int, now_ms: int, count: int, bytes_max: int) -> None:
+        super().__init__(entity_id, count, bytes_max)
+        self.now_ms = now_ms
+
+
+class Rows:
+    """The answer to a query. It reflects exactly the turns submitted before the query."""
+
+    def __init__(self, messages: list[StoredMessage]) -> None:
+        self.messages = messages
+        self.is_cut = False  # more rows would have matched: stopped by count or bytes
+        self.next_ms = 0  # LoadDue, LoadExpired: the earliest time of what was not answered, NEVER if none
+        self.corrupt: list[int] = []  # sequence numbers whose checksum did not hold: reported, never served
