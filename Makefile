@@ -1,0 +1,95 @@
+# The front door. Every target sets up what it needs in .venv (tools/setup.sh); nothing is installed outside this
+# directory unless you are root on Debian and a system package is missing.
+
+VENV := .venv
+BIN := $(VENV)/bin
+VENV_PYTHON := $(BIN)/python
+# Node may live in the virtual environment, see tools/setup.sh.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+CORE := $(VENV)/.core-ready
+DEV := $(VENV)/.dev-ready
+JS_DIR := tests/wire/js
+JS := $(if $(wildcard $(JS_DIR)/package.json),$(JS_DIR)/node_modules/.ready)
+COMPILED := build/compiled/.ready
+
+HOT_ROOMS := model amqp dialect broker
+PACKAGE_FILES := $(shell find src/spillway -name '*.py' -o -name '*.sql' 2>/dev/null)
+HOT_TESTS := $(wildcard $(HOT_ROOMS:%=tests/%))
+
+# make test PYTEST_ARGS="-x -k lock"
+PYTEST_ARGS ?=
+PYTEST := $(VENV_PYTHON) -m pytest $(PYTEST_ARGS)
+# make serve SERVE_ARGS="--namespace contoso=5672"
+SERVE_ARGS ?= --dev
+KILLS ?= 200
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-python test-compiled lint format serve bench scorecard killtest load clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(CORE) ## start a broker, use it with the Azure SDK, kill it, show that nothing was lost
+	@$(BIN)/spillway demo
+
+test: lint test-python test-compiled ## everything: style, types, all tests, the hot rooms' tests once more compiled
+	@echo "test: all passed"
+
+test-python: $(DEV) $(JS)
+	@echo "test: the whole suite"
+	@$(PYTEST) --results-file build/results.json
+
+test-compiled: $(DEV)
+	@if $(VENV_PYTHON) setup.py --can-compile; then \
+		$(MAKE) --no-print-directory $(COMPILED) && \
+		echo "test: the hot rooms once more, compiled" && \
+		PYTHONPATH=build/compiled $(PYTEST) --expect-compiled --results-file build/results-compiled.json $(HOT_TESTS); \
+	else echo "test: not compiled here, so the hot rooms' tests ran once"; fi
+
+lint: $(DEV) ## ruff and mypy --strict
+	@echo "lint: ruff, mypy --strict"
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy
+
+format: $(DEV) ## put the sources into the house's format
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix --quiet .
+
+serve: $(CORE) ## a broker on port 5672, data in ./spillway-data (SERVE_ARGS="...")
+	@$(BIN)/spillway serve $(SERVE_ARGS)
+
+bench: $(DEV) $(COMPILED) ## rates, CPU per message and latency, compiled and not, beside RabbitMQ where installed
+	@$(VENV_PYTHON) bench/run.py
+
+scorecard: $(DEV) $(JS) ## every promise of docs/contract.md, the tests that show it, and their result
+	@$(VENV_PYTHON) tools/scorecard.py
+
+killtest: $(DEV) ## kill -9 under load, KILLS=200 times
+	@SPILLWAY_KILLS=$(KILLS) $(PYTEST) tests/durability --timeout 3600 -k kill
+
+load: $(DEV) $(COMPILED) ## a million waiting messages: memory and start-up time
+	@$(VENV_PYTHON) bench/load.py
+
+clean: ## remove what was built; .venv stays
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests tools -name __pycache__ -prune -exec rm -rf {} +
+
+$(CORE): pyproject.toml setup.py tools/setup.sh
+	@sh tools/setup.sh core
+	@touch $@
+
+$(DEV): pyproject.toml setup.py tools/setup.sh
+	@sh tools/setup.sh dev
+	@touch $@ $(CORE)
+
+$(JS_DIR)/node_modules/.ready: $(JS_DIR)/package.json $(wildcard $(JS_DIR)/package-lock.json) | $(DEV)
+	@sh tools/setup.sh js
+	@touch $@
+
+# One unit: mypyc compiles the hot rooms together, and the rest of the package is copied beside them.
+$(COMPILED): $(PACKAGE_FILES) setup.py pyproject.toml | $(DEV)
+	@echo "build: compiling $(HOT_ROOMS) (a minute or two)"
+	@rm -rf build/compiled build/lib build/lib.* build/bdist.* build/temp.*
+	@mkdir -p build
+	@SPILLWAY_COMPILE=1 $(VENV_PYTHON) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
+		--target build/compiled . >build/compile.log 2>&1 || { cat build/compile.log; exit 1; }
+	@touch $@
