@@ -47,7 +47,9 @@ class Detach(Command):
 class Send(Command):
     """One message or a batch, stored all or not at all. Answered by `SendSettled`, unless it came pre-settled."""
 
-    def __init__(self, link_id: int, delivery_id: int, messages: list[Message], is_settled: bool, size_bytes: int) -> None:
+    def __init__(
+        self, link_id: int, delivery_id: int, messages: list[Message], is_settled: bool, size_bytes: int
+    ) -> None:
         super().__init__()
         self.link_id = link_id
         self.delivery_id = delivery_id
@@ -152,7 +154,7 @@ class UpdateDisposition(Request):
 
 
 class BatchDelete(Request):
-    """Delete up to `count` unlocked active messages enqueued before `before_ms`, oldest first. Answered by `Deleted`."""
+    """Delete up to `count` unlocked active messages enqueued before `before_ms`, oldest first. `Deleted`."""
 
     def __init__(self, request_id: int, path: str, count: int, before_ms: int) -> None:
         super().__init__(request_id, path)

@@ -87,9 +87,7 @@ class Renewed(Answer):
 class Messages(Answer):
     """Messages browsed or received by number; `lock_tokens` are parallel, or empty when nothing was locked."""
 
-    def __init__(
-        self, to: int, messages: list[StoredMessage], lock_tokens: list[bytes], locked_until_ms: int
-    ) -> None:
+    def __init__(self, to: int, messages: list[StoredMessage], lock_tokens: list[bytes], locked_until_ms: int) -> None:
         super().__init__(to)
         self.messages = messages
         self.lock_tokens = lock_tokens

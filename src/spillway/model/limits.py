@@ -37,6 +37,7 @@ PEEK_BYTES_MAX: Final = 1 * MIB
 LOCK_TOKENS_MAX: Final = 5_000
 SEQUENCE_NUMBERS_MAX: Final = 5_000
 BATCH_DELETE_MAX: Final = 4_000
+BY_NUMBER_BYTES_MAX: Final = 16 * MIB  # messages received or cancelled by number in one request
 
 # -- the resident window: queue depth costs disk, not memory -------------------------------------------------
 RESIDENT_MESSAGES_MAX: Final = 4_000  # per entity
@@ -49,6 +50,7 @@ SWEEP_MESSAGES: Final = 500  # due or expired messages handled in one turn
 # -- fairness and back-pressure -------------------------------------------------------------------------------
 COMMANDS_PER_TURN_MAX: Final = 256  # of one peer
 COMMAND_BYTES_PER_TURN_MAX: Final = 1 * MIB
+DELIVERIES_PER_TURN_MAX: Final = 1_000  # of one entity, then others have their turn
 DELIVERIES_PER_VISIT_MAX: Final = 32  # to one link before the next link of the entity is served
 PENDING_BYTES_PAUSE: Final = 32 * MIB  # waiting for the disk: stop reading sockets
 PENDING_BYTES_RESUME: Final = 16 * MIB

@@ -1,0 +1,169 @@
+"""Requests that name messages by number or by place: cancel, receive deferred, delete, browse."""
+
+from spillway.broker.commands import BatchDelete, CancelScheduled, Peek, ReceiveDeferred
+from spillway.broker.decided import Decided
+from spillway.broker.effects import Deleted, Done, Failed, Messages
+from spillway.broker.loads import LoadStep
+from spillway.broker.queue import Queue
+from spillway.broker.refill import report_corrupt
+from spillway.model import limits
+from spillway.model.errors import ArgumentError, BrokerError, MessageNotFound
+from spillway.model.message import DEFERRED, NEVER, SCHEDULED, StoredMessage
+from spillway.model.records import LoadActive, LoadFrom, LoadNumbers, MessageRemoved, Query, Record, Rows
+
+
+class BrowseStep(LoadStep):
+    """Shows messages in any state; changes nothing."""
+
+    def __init__(self, queue: Queue, request: Peek) -> None:
+        self.queue = queue
+        self.request = request
+
+    def query(self, now_ms: int) -> Query | None:
+        count = min(self.request.count, limits.PEEK_MESSAGES_MAX)
+        return LoadFrom(self.queue.entity_id, self.request.from_sequence_number, count, limits.PEEK_BYTES_MAX)
+
+    def loaded(self, rows: Rows, decided: Decided) -> bool:
+        report_corrupt(self.queue, rows, decided)
+        decided.say(Messages(self.request.request_id, rows.messages, [], 0))
+        return False
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        decided.say(Failed(self.request.request_id, error))
+
+
+class CancelStep(LoadStep):
+    """Removes scheduled messages, all or none."""
+
+    def __init__(self, queue: Queue, request: CancelScheduled) -> None:
+        self.queue = queue
+        self.request = request
+
+    def query(self, now_ms: int) -> Query | None:
+        return LoadNumbers(self.queue.entity_id, self.request.sequence_numbers, limits.BY_NUMBER_BYTES_MAX)
+
+    def loaded(self, rows: Rows, decided: Decided) -> bool:
+        report_corrupt(self.queue, rows, decided)
+        error = _missing(self.queue, self.request.sequence_numbers, rows, SCHEDULED, "scheduled")
+        if error is not None:
+            decided.say(Failed(self.request.request_id, error))
+            return False
+        group: list[Record] = []
+        for stored in rows.messages:
+            group.append(MessageRemoved(self.queue.entity_id, stored.sequence_number))
+            self.queue.uncount(len(stored.message.raw), SCHEDULED)
+        decided.remember(group)
+        decided.say(Done(self.request.request_id))
+        return False
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        decided.say(Failed(self.request.request_id, error))
+
+
+class ReceiveDeferredStep(LoadStep):
+    """Hands out deferred messages by number, all or none: locked, or deleted at once."""
+
+    def __init__(self, queue: Queue, request: ReceiveDeferred) -> None:
+        self.queue = queue
+        self.request = request
+
+    def query(self, now_ms: int) -> Query | None:
+        return LoadNumbers(self.queue.entity_id, self.request.sequence_numbers, limits.BY_NUMBER_BYTES_MAX)
+
+    def loaded(self, rows: Rows, decided: Decided) -> bool:
+        queue = self.queue
+        report_corrupt(queue, rows, decided)
+        error = _missing(queue, self.request.sequence_numbers, rows, DEFERRED, "deferred")
+        if error is None:
+            error = self._locked_already(rows.messages)
+        if error is None:
+            error = self._expired(rows.messages, decided)
+        if error is not None:
+            decided.say(Failed(self.request.request_id, error))
+            return False
+        if self.request.deletes:
+            group: list[Record] = []
+            for stored in rows.messages:
+                group.append(MessageRemoved(queue.entity_id, stored.sequence_number))
+                queue.uncount(len(stored.message.raw), DEFERRED)
+            decided.remember(group)
+            decided.say(Messages(self.request.request_id, rows.messages, [], 0))
+            return False
+        locks = [queue.lock(stored, None, decided.now_ms) for stored in rows.messages]
+        until_ms = decided.now_ms + queue.settings.lock_duration_ms
+        decided.say(Messages(self.request.request_id, rows.messages, [lock.token for lock in locks], until_ms))
+        return False
+
+    def _expired(self, messages: list[StoredMessage], decided: Decided) -> BrokerError | None:
+        """A deferred message that outlived its time expires when somebody asks for it, not before."""
+        error: BrokerError | None = None
+        for stored in messages:
+            if stored.expires_ms != NEVER and stored.expires_ms <= decided.now_ms:
+                group: list[Record] = []
+                self.queue.expire(stored, group, decided)
+                decided.remember(group)
+                error = MessageNotFound(f"Message {stored.sequence_number} of '{self.queue.path}' has expired.")
+        return error
+
+    def _locked_already(self, messages: list[StoredMessage]) -> BrokerError | None:
+        wanted = {stored.sequence_number for stored in messages}
+        for lock in self.queue.locks.by_token.values():
+            if lock.state == DEFERRED and lock.sequence_number in wanted:
+                return MessageNotFound(
+                    f"Message {lock.sequence_number} of '{self.queue.path}' is deferred and locked by another receiver."
+                )
+        return None
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        decided.say(Failed(self.request.request_id, error))
+
+
+class BatchDeleteStep(LoadStep):
+    """Deletes waiting messages from the front, as many as asked; locked ones are passed over."""
+
+    def __init__(self, queue: Queue, request: BatchDelete) -> None:
+        self.queue = queue
+        self.request = request
+        self.after = 0
+        self.deleted_count = 0
+
+    def query(self, now_ms: int) -> Query | None:
+        count = min(self.request.count - self.deleted_count, limits.SWEEP_MESSAGES)
+        return LoadActive(self.queue.entity_id, self.after, count, limits.LOAD_BYTES)
+
+    def loaded(self, rows: Rows, decided: Decided) -> bool:
+        queue = self.queue
+        report_corrupt(queue, rows, decided)
+        group: list[Record] = []
+        for stored in rows.messages:
+            number = stored.sequence_number
+            self.after = number
+            if not queue.window.holds(number) or stored.enqueued_ms >= self.request.before_ms:
+                continue
+            queue.window.remove(number)
+            queue.uncount(len(stored.message.raw), stored.state)
+            group.append(MessageRemoved(queue.entity_id, number))
+            self.deleted_count += 1
+        decided.remember(group)
+        if rows.corrupt:
+            self.after = max(self.after, max(rows.corrupt))
+        if rows.is_cut and self.deleted_count < self.request.count:
+            return True
+        decided.say(Deleted(self.request.request_id, self.deleted_count))
+        return False
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        decided.say(Failed(self.request.request_id, error))
+
+
+def _missing(queue: Queue, numbers: list[int], rows: Rows, state: int, word: str) -> BrokerError | None:
+    if rows.is_cut:
+        return ArgumentError(
+            f"The {len(numbers)} messages asked for have more than {limits.BY_NUMBER_BYTES_MAX} bytes together: "
+            "ask for fewer at a time."
+        )
+    found = {stored.sequence_number for stored in rows.messages if stored.state == state}
+    for number in numbers:
+        if number not in found:
+            return MessageNotFound(f"'{queue.path}' has no {word} message with the sequence number {number}.")
+    return None

@@ -1,0 +1,33 @@
+"""What one call of `Namespace.apply` decided: a turn to remember, and effects to speak once it is remembered."""
+
+from spillway.broker.effects import Effect
+from spillway.model.records import Record, Turn
+
+
+class Touchable:
+    """An entity that a turn can touch: it is served, and its timer set, once at the end of the turn."""
+
+    def __init__(self) -> None:
+        self.is_touched = False
+
+
+class Decided:
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.turn = Turn(now_ms)
+        self.effects: list[Effect] = []
+        self.touched: list[Touchable] = []
+        self.unfinished: list[Touchable] = []  # served as far as one turn goes: there is more to hand out
+
+    def say(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def remember(self, group: list[Record]) -> None:
+        """One group: all or nothing."""
+        if group:
+            self.turn.add(group)
+
+    def touch(self, entity: Touchable) -> None:
+        if not entity.is_touched:
+            entity.is_touched = True
+            self.touched.append(entity)

@@ -1,0 +1,85 @@
+"""Work that needs rows from the store: one step at a time per entity, so that no answer is stale.
+
+Between the question and the answer of one load no other load of the same entity is under way. Hence what a load finds
+in the store can have been changed meanwhile only by settling locked messages, which no load touches.
+"""
+
+from collections import deque
+
+from spillway.broker.decided import Decided, Touchable
+from spillway.broker.effects import Load
+from spillway.model.errors import BrokerError
+from spillway.model.records import Query, Rows
+
+
+class LoadStep:
+    """One piece of work: what to ask, and what to do with the answer."""
+
+    def query(self, now_ms: int) -> Query | None:
+        """What to ask now; None if there is nothing to do any more."""
+        return None
+
+    def loaded(self, rows: Rows, decided: Decided) -> bool:
+        """The answer. True: ask again, there is more to do."""
+        return False
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        """The entity is gone; whoever waits must hear of it."""
+
+
+class LoadNumberSource:
+    """Numbers for loads, unique in a namespace."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def next(self) -> int:
+        self.last += 1
+        return self.last
+
+
+class Loads:
+    """The steps of one entity, in order."""
+
+    def __init__(self, numbers: LoadNumberSource, by_id: "dict[int, Loads]") -> None:
+        self.numbers = numbers
+        self.by_id = by_id  # of the namespace: who waits for which load
+        self.waiting: deque[LoadStep] = deque()
+        self.under_way: LoadStep | None = None
+        self.load_id = 0
+        self.owner: Touchable | None = None  # served after each answer
+
+    def is_idle(self) -> bool:
+        return self.under_way is None and not self.waiting
+
+    def add(self, step: LoadStep, decided: Decided) -> None:
+        self.waiting.append(step)
+        self._ask_next(decided)
+
+    def on_loaded(self, rows: Rows, decided: Decided) -> None:
+        step = self.under_way
+        assert step is not None, "an answer without a question"
+        self.under_way = None
+        if step.loaded(rows, decided):
+            self.waiting.append(step)
+        self._ask_next(decided)
+
+    def _ask_next(self, decided: Decided) -> None:
+        while self.under_way is None and self.waiting:
+            step = self.waiting.popleft()
+            query = step.query(decided.now_ms)
+            if query is None:
+                continue
+            self.under_way = step
+            self.load_id = self.numbers.next()
+            self.by_id[self.load_id] = self
+            decided.say(Load(self.load_id, query))
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        if self.under_way is not None:
+            self.by_id.pop(self.load_id, None)
+            self.under_way.abort(error, decided)
+            self.under_way = None
+        for step in self.waiting:
+            step.abort(error, decided)
+        self.waiting.clear()

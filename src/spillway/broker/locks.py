@@ -1,0 +1,96 @@
+"""Locks on messages: volatile by contract (H16), one table per entity.
+
+All locks of an entity last equally long, so the order of insertion is the order of expiry: a renewed lock is taken out
+and put in again at the end. Nothing is scanned and no lock has a timer of its own.
+"""
+
+from typing import Final
+
+from spillway.model.message import Overlay, StoredMessage
+
+_MULTIPLIER: Final = 0x9E3779B97F4A7C15  # odd, so that the product below is a bijection on 64 bits
+_MASK: Final = 0xFFFFFFFFFFFFFFFF
+
+
+class LockTokens:
+    """Tokens that are never handed out twice: eight random bytes of this life and a scattered counter."""
+
+    def __init__(self, seed: bytes) -> None:
+        assert len(seed) == 8, "a seed has eight bytes"
+        self.seed = seed
+        self.count = 0
+
+    def next(self) -> bytes:
+        self.count += 1
+        return self.seed + ((self.count * _MULTIPLIER) & _MASK).to_bytes(8, "big")
+
+
+class Holder:
+    """Who holds locks: a receiving link. `locked_count` bounds what one receiver can pile up."""
+
+    def __init__(self) -> None:
+        self.locked_count = 0
+
+
+class Lock:
+    """A claim on one message. Keeps what settling needs, not the body: that is read again if the message returns."""
+
+    def __init__(self, token: bytes, stored: StoredMessage, locked_until_ms: int, holder: Holder | None) -> None:
+        self.token = token
+        self.locked_until_ms = locked_until_ms
+        self.holder = holder  # None: received by number, without a link
+        self.sequence_number = stored.sequence_number
+        self.delivery_count = stored.delivery_count
+        self.expires_ms = stored.expires_ms
+        self.size_bytes = len(stored.message.raw)
+        self.state = stored.state
+        self.overlay: Overlay | None = stored.overlay
+
+
+class LockTable:
+    def __init__(self) -> None:
+        self.by_token: dict[bytes, Lock] = {}
+        self.earliest_ms = 0  # no lock ends before this; 0 when there is none
+
+    def add(self, lock: Lock) -> None:
+        assert lock.token not in self.by_token, "a token is never used twice"
+        self.by_token[lock.token] = lock
+        if self.earliest_ms == 0:
+            self.earliest_ms = lock.locked_until_ms
+        if lock.holder is not None:
+            lock.holder.locked_count += 1
+
+    def get(self, token: bytes) -> Lock | None:
+        return self.by_token.get(token)
+
+    def remove(self, token: bytes) -> Lock | None:
+        lock = self.by_token.pop(token, None)
+        if lock is not None and lock.holder is not None:
+            lock.holder.locked_count -= 1
+        return lock
+
+    def renew(self, lock: Lock, locked_until_ms: int) -> None:
+        """Takes it to the end of the order."""
+        del self.by_token[lock.token]
+        lock.locked_until_ms = locked_until_ms
+        self.by_token[lock.token] = lock
+
+    def take_expired(self, now_ms: int) -> list[Lock]:
+        """Locks that ended at or before now, earliest first; they are gone from the table."""
+        expired: list[Lock] = []
+        self.earliest_ms = 0
+        for lock in self.by_token.values():
+            if lock.locked_until_ms > now_ms:
+                self.earliest_ms = lock.locked_until_ms
+                break
+            expired.append(lock)
+        for lock in expired:
+            self.remove(lock.token)
+        return expired
+
+    def take_all(self) -> list[Lock]:
+        locks = list(self.by_token.values())
+        for lock in locks:
+            self.remove(lock.token)
+        self.earliest_ms = 0
+        return locks

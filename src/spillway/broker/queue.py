@@ -1,0 +1,349 @@
+"""One queue: takes messages in, hands them out under locks, settles them.
+
+A dead-letter queue is a queue too: it belongs to its `parent`, takes no sends, and its messages neither expire nor move
+on. What needs rows from the store is in `refill` (the window), `sweeps` (due and expired messages) and `by_number`.
+"""
+
+from typing import Final
+
+from spillway.broker.decided import Decided, Touchable
+from spillway.broker.effects import Deliver, Drained
+from spillway.broker.loads import Loads, LoadStep
+from spillway.broker.locks import Lock, LockTable, LockTokens
+from spillway.broker.receivers import ReceiverLink, Receivers
+from spillway.broker.window import ResidentBudget, Window
+from spillway.model import limits
+from spillway.model.entity import FOR_EVER_MS, QueueSettings
+from spillway.model.errors import BrokerError, MessageTooLarge, NotAllowed, QuotaExceeded
+from spillway.model.message import ACTIVE, DEFERRED, NEVER, NO_TTL, SCHEDULED, Message, Overlay, StoredMessage
+from spillway.model.records import Counters, MessageAdded, MessageChanged, MessageMoved, MessageRemoved, Record
+from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
+
+REASON_DELIVERIES: Final = "MaxDeliveryCountExceeded"
+REASON_EXPIRED: Final = "TTLExpiredException"
+
+
+class Queue(Touchable):
+    def __init__(
+        self,
+        entity_id: int,
+        path: str,
+        settings: QueueSettings,
+        parent: "Queue | None",
+        tokens: LockTokens,
+        budget: ResidentBudget,
+        loads: Loads,
+    ) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.path = path
+        self.settings = settings
+        self.parent = parent
+        self.dead_letters: Queue | None = None  # None on a dead-letter queue
+        self.counters = Counters()
+        self.is_changed = False  # the counters must be remembered with this turn
+        self.window = Window(budget)
+        self.locks = LockTable()
+        self.tokens = tokens
+        self.loads = loads
+        self.receivers = Receivers()
+        self.sender_link_ids: dict[int, bool] = {}
+        self.next_due_ms: int = NEVER  # no scheduled message is due before this
+        self.next_expiry_ms: int = NEVER  # no waiting message expires before this
+        self.is_refilling = False
+        self.is_sweeping_due = False
+        self.is_sweeping_expired = False
+        self.timer_ms = 0  # the namespace's: when it will call on_time, 0 if not at all
+        self.refill_step: LoadStep | None = None  # set by the namespace: see refill.py
+
+    def begin(self, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
+        """As the store remembers it."""
+        self.counters = counters
+        self.next_due_ms = next_due_ms
+        self.next_expiry_ms = next_expiry_ms
+        if counters.active > 0:
+            self.window.begin_cold(counters.last_sequence_number)
+        else:
+            self.window.upto = counters.last_sequence_number
+
+    # -- taking in ------------------------------------------------------------------------------------------
+
+    def refuse_send(self, messages: list[Message]) -> BrokerError | None:
+        """Why these messages cannot be taken, or None."""
+        if self.parent is not None:
+            return NotAllowed(f"'{self.path}' is a dead-letter queue: it is received from, never sent to.")
+        total = 0
+        for message in messages:
+            size = len(message.raw)
+            total += size
+            if size > limits.MESSAGE_BYTES_MAX:
+                return MessageTooLarge(
+                    f"The message has {size} bytes; '{self.path}' takes at most {limits.MESSAGE_BYTES_MAX}."
+                )
+        size_max = self.settings.max_size_mb * limits.MIB
+        held = self.counters.size_bytes
+        if self.dead_letters is not None:
+            held += self.dead_letters.counters.size_bytes
+        if held + total > size_max:
+            return QuotaExceeded(
+                f"'{self.path}' holds {held} bytes of the {size_max} it may hold, its dead-letter queue included. "
+                "Receive messages, or raise its MaxSizeInMegabytes."
+            )
+        return None
+
+    def admit(self, message: Message, group: list[Record], now_ms: int) -> int:
+        """Store one message that was not refused; its sequence number."""
+        counters = self.counters
+        self.is_changed = True
+        number = counters.last_sequence_number + 1
+        counters.last_sequence_number = number
+        counters.size_bytes += len(message.raw)
+        stored = StoredMessage(message, number, now_ms)
+        group.append(MessageAdded(self.entity_id, stored))
+        if message.scheduled_ms > now_ms:
+            stored.state = SCHEDULED
+            stored.due_ms = message.scheduled_ms
+            counters.scheduled += 1
+            if self.next_due_ms == NEVER or stored.due_ms < self.next_due_ms:
+                self.next_due_ms = stored.due_ms
+            return number
+        counters.active += 1
+        stored.expires_ms = self.expiry_of(message, now_ms)
+        if stored.expires_ms != NEVER:
+            self.note_expiry(stored.expires_ms)
+        self.window.append(stored)
+        return number
+
+    def expiry_of(self, message: Message, now_ms: int) -> int:
+        """The message's own time to live, cut to the queue's."""
+        ttl_ms = message.ttl_ms
+        default_ms = self.settings.default_ttl_ms
+        if default_ms != FOR_EVER_MS and (ttl_ms == NO_TTL or ttl_ms > default_ms):
+            ttl_ms = default_ms
+        if ttl_ms == NO_TTL:
+            return NEVER
+        return now_ms + ttl_ms
+
+    def note_expiry(self, expires_ms: int) -> None:
+        if self.next_expiry_ms == NEVER or expires_ms < self.next_expiry_ms:
+            self.next_expiry_ms = expires_ms
+
+    # -- handing out ----------------------------------------------------------------------------------------
+
+    def serve(self, decided: Decided) -> None:
+        """Hand out what there is to whoever has credit, a few messages a link at a time; then answer drains."""
+        left = limits.DELIVERIES_PER_TURN_MAX
+        is_served = True
+        while is_served and left > 0:
+            is_served = False
+            for link in self.receivers.rotation():
+                for _ in range(limits.DELIVERIES_PER_VISIT_MAX):
+                    if link.handed_count >= link.limit or link.locked_count >= limits.UNSETTLED_PER_LINK_MAX:
+                        break
+                    stored = self.take(decided)
+                    if stored is None:
+                        break
+                    self._hand_to(link, stored, decided)
+                    left -= 1
+                    is_served = True
+        if is_served:
+            decided.unfinished.append(self)  # other entities first, then this one again
+            return
+        if self.receivers.are_waiting():
+            self._ask_for_more(decided)
+        for link in self.receivers.links:
+            if link.drains and (not self.is_refilling or link.handed_count >= link.limit):
+                link.drains = False
+                link.limit = link.handed_count
+                decided.say(Drained(link.link_id))
+
+    def _ask_for_more(self, decided: Decided) -> None:
+        if self.is_refilling or self.refill_step is None:
+            return
+        if self.window.wants_more() or self.window.unread_returned(1):
+            self.is_refilling = True
+            self.loads.add(self.refill_step, decided)
+
+    def take(self, decided: Decided) -> StoredMessage | None:
+        """The next message in line that has not expired."""
+        while True:
+            stored = self.window.take()
+            if stored is None or stored.expires_ms == NEVER or stored.expires_ms > decided.now_ms:
+                return stored
+            group: list[Record] = []
+            self.expire(stored, group, decided)
+            decided.remember(group)
+
+    def _hand_to(self, link: ReceiverLink, stored: StoredMessage, decided: Decided) -> None:
+        link.handed_count += 1
+        if link.deletes:
+            self._forget(stored.sequence_number, len(stored.message.raw), stored.state, decided)
+            decided.say(Deliver(link.link_id, self.path, stored, b"", 0))
+            return
+        lock = self.lock(stored, link, decided.now_ms)
+        decided.say(Deliver(link.link_id, self.path, stored, lock.token, lock.locked_until_ms))
+
+    def lock(self, stored: StoredMessage, holder: ReceiverLink | None, now_ms: int) -> Lock:
+        lock = Lock(self.tokens.next(), stored, now_ms + self.settings.lock_duration_ms, holder)
+        self.locks.add(lock)
+        return lock
+
+    # -- settling -------------------------------------------------------------------------------------------
+
+    def refuse_settlement(self, settlement: Settlement) -> BrokerError | None:
+        if settlement.kind == DEAD_LETTER and self.parent is not None:
+            return NotAllowed(f"'{self.path}' is a dead-letter queue: its messages cannot be dead-lettered again.")
+        return None
+
+    def settle(self, lock: Lock, settlement: Settlement, decided: Decided) -> None:
+        """Apply a settlement to a lock that was taken out of the table."""
+        kind = settlement.kind
+        if kind == COMPLETE:
+            self._forget(lock.sequence_number, lock.size_bytes, lock.state, decided)
+            return
+        if kind == RELEASE:
+            self.give_back(lock)
+            return
+        overlay = _merged(lock.overlay, settlement.properties)
+        group: list[Record] = []
+        if kind == ABANDON:
+            self._fail_delivery(lock, overlay, group, decided)
+        elif kind == DEFER:
+            self._defer(lock, overlay, group)
+        else:
+            assert kind == DEAD_LETTER, f"settlement {kind} is none we know"
+            self.uncount(lock.size_bytes, lock.state)
+            self.dead_letter(
+                lock.sequence_number,
+                lock.size_bytes,
+                lock.delivery_count,
+                _with_reason(overlay, settlement.reason, settlement.description),
+                group,
+                decided,
+            )
+        decided.remember(group)
+
+    def give_back(self, lock: Lock) -> None:
+        """Unlocked, back at its place, not counted as a failed delivery."""
+        if lock.state == DEFERRED:
+            return
+        self.window.give_back(lock.sequence_number)
+        if lock.expires_ms != NEVER:
+            self.note_expiry(lock.expires_ms)
+
+    def _fail_delivery(self, lock: Lock, overlay: Overlay | None, group: list[Record], decided: Decided) -> None:
+        """Abandoned or lock expired: counted; the last failure moves it to the dead-letter queue (contract H7)."""
+        count = lock.delivery_count + 1
+        if self.parent is None and count >= self.settings.max_delivery_count:
+            text = f"Message could not be consumed after {count} delivery attempts."
+            self.uncount(lock.size_bytes, lock.state)
+            overlay = _with_reason(overlay, REASON_DELIVERIES, text)
+            self.dead_letter(lock.sequence_number, lock.size_bytes, count, overlay, group, decided)
+            return
+        group.append(MessageChanged(self.entity_id, lock.sequence_number, lock.state, count, overlay))
+        self.give_back(lock)
+
+    def _defer(self, lock: Lock, overlay: Overlay | None, group: list[Record]) -> None:
+        group.append(MessageChanged(self.entity_id, lock.sequence_number, DEFERRED, lock.delivery_count, overlay))
+        if lock.state == ACTIVE:
+            self.is_changed = True
+            self.counters.active -= 1
+            self.counters.deferred += 1
+
+    def expire(self, stored: StoredMessage, group: list[Record], decided: Decided) -> None:
+        """An unlocked message outlived its time: to the dead-letter queue if so configured, else gone."""
+        size = len(stored.message.raw)
+        self.uncount(size, stored.state)
+        if self.settings.dead_letter_on_expiry and self.parent is None:
+            overlay = _with_reason(stored.overlay, REASON_EXPIRED, "The message expired and was dead lettered.")
+            self.dead_letter(stored.sequence_number, size, stored.delivery_count, overlay, group, decided)
+        else:
+            group.append(MessageRemoved(self.entity_id, stored.sequence_number))
+
+    def dead_letter(
+        self,
+        sequence_number: int,
+        size_bytes: int,
+        delivery_count: int,
+        overlay: Overlay,
+        group: list[Record],
+        decided: Decided,
+    ) -> None:
+        """Move a message, already taken out of this queue's counters, to the dead-letter queue."""
+        target = self.dead_letters
+        assert target is not None, "a dead-letter queue has none of its own"
+        overlay.dead_letter_source = self.path
+        target.is_changed = True
+        decided.touch(target)
+        counters = target.counters
+        counters.last_sequence_number += 1
+        counters.active += 1
+        counters.size_bytes += size_bytes
+        number = counters.last_sequence_number
+        group.append(
+            MessageMoved(
+                self.entity_id,
+                sequence_number,
+                target.entity_id,
+                number,
+                decided.now_ms,
+                NEVER,
+                delivery_count,
+                overlay,
+            )
+        )
+        target.window.append_cold(number)
+
+    def _forget(self, sequence_number: int, size_bytes: int, state: int, decided: Decided) -> None:
+        decided.remember([MessageRemoved(self.entity_id, sequence_number)])
+        self.uncount(size_bytes, state)
+
+    def uncount(self, size_bytes: int, state: int) -> None:
+        counters = self.counters
+        self.is_changed = True
+        counters.size_bytes -= size_bytes
+        if state == ACTIVE:
+            counters.active -= 1
+        elif state == DEFERRED:
+            counters.deferred -= 1
+        else:
+            counters.scheduled -= 1
+        assert min(counters.active, counters.deferred, counters.scheduled) >= 0, "counted what is not there"
+
+    # -- time -----------------------------------------------------------------------------------------------
+
+    def expire_locks(self, decided: Decided) -> None:
+        for lock in self.locks.take_expired(decided.now_ms):
+            group: list[Record] = []
+            self._fail_delivery(lock, lock.overlay, group, decided)
+            decided.remember(group)
+
+    def drop_locks(self) -> None:
+        """The entity changed (contract H16): every lock is lost, no delivery is counted."""
+        for lock in self.locks.take_all():
+            self.give_back(lock)
+
+    def due_ms(self) -> int:
+        """When something must happen by itself; 0 if nothing will."""
+        due = self.locks.earliest_ms
+        if self.next_due_ms != NEVER and not self.is_sweeping_due and (due == 0 or self.next_due_ms < due):
+            due = self.next_due_ms
+        if self.next_expiry_ms != NEVER and not self.is_sweeping_expired and (due == 0 or self.next_expiry_ms < due):
+            due = self.next_expiry_ms
+        return due
+
+
+def _merged(overlay: Overlay | None, properties: dict[str, bytes] | None) -> Overlay | None:
+    """A copy with these properties changed; the old one may be on its way to a receiver."""
+    if not properties:
+        return overlay
+    merged = Overlay() if overlay is None else overlay.copy()
+    merged.properties.update(properties)
+    return merged
+
+
+def _with_reason(overlay: Overlay | None, reason: str | None, description: str | None) -> Overlay:
+    copy = Overlay() if overlay is None else overlay.copy()
+    copy.dead_letter_reason = reason
+    copy.dead_letter_description = description
+    return copy

@@ -1,0 +1,161 @@
+"""The resident window of a queue: its next messages in memory, the rest only in the store.
+
+Two sources feed the front of the line. `line` holds messages never delivered, in order, up to `upto`: every number up
+to there is in memory, locked, or gone. `returned` holds numbers that came back (abandoned, lock expired, released);
+their bodies are read again when their turn comes. The next message is the smaller of both heads (contract H6).
+"""
+
+import heapq
+from collections import deque
+
+from spillway.model import limits
+from spillway.model.message import StoredMessage
+
+
+class ResidentBudget:
+    """Bytes of bodies in memory over all entities of a namespace."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_used = 0
+
+
+class Window:
+    def __init__(self, budget: ResidentBudget) -> None:
+        self.budget = budget
+        self.line: deque[int] = deque()
+        self.resident: dict[int, StoredMessage] = {}  # by number: in `line`, or returned and read again
+        self.resident_bytes = 0
+        self.returned: list[int] = []  # a heap
+        self.returned_numbers: set[int] = set()
+        self.upto = 0
+        self.cold_upto = 0  # the highest number that was left to the store
+
+    @property
+    def is_cold(self) -> bool:
+        """There may be messages above `upto` that only the store has."""
+        return self.cold_upto > self.upto
+
+    def begin_cold(self, last_sequence_number: int) -> None:
+        """At start: whatever there is, is in the store."""
+        self.cold_upto = last_sequence_number
+
+    def append(self, stored: StoredMessage) -> None:
+        """A new active message at the tail. It stays in memory only if everything before it is, and there is room."""
+        number = stored.sequence_number
+        if self.cold_upto > self.upto or not self.has_room():
+            self.cold_upto = number
+            return
+        self.keep(stored)
+        self.line.append(number)
+        self.upto = number
+
+    def append_cold(self, sequence_number: int) -> None:
+        """A new message at the tail whose body is not at hand: the store has it."""
+        self.cold_upto = sequence_number
+
+    def has_room(self) -> bool:
+        """One message always has: a queue must not starve because others fill the budget."""
+        return not self.resident or (
+            len(self.resident) < limits.RESIDENT_MESSAGES_MAX
+            and self.resident_bytes < limits.RESIDENT_BYTES_MAX
+            and self.budget.bytes_used < self.budget.bytes_max
+        )
+
+    def keep(self, stored: StoredMessage) -> None:
+        size = len(stored.message.raw)
+        self.resident[stored.sequence_number] = stored
+        self.resident_bytes += size
+        self.budget.bytes_used += size
+
+    def drop(self, sequence_number: int) -> StoredMessage | None:
+        """Forget the body; the number stays in `line` and is skipped there."""
+        stored = self.resident.pop(sequence_number, None)
+        if stored is not None:
+            size = len(stored.message.raw)
+            self.resident_bytes -= size
+            self.budget.bytes_used -= size
+        return stored
+
+    def give_back(self, sequence_number: int) -> None:
+        """A delivered message returns to its place."""
+        assert sequence_number <= self.upto, "only what was resident can come back"
+        assert sequence_number not in self.returned_numbers, "a message returns once"
+        self.returned_numbers.add(sequence_number)
+        heapq.heappush(self.returned, sequence_number)
+
+    def holds(self, sequence_number: int) -> bool:
+        """Waiting here, in the store only, or returned: not locked and not gone."""
+        return (
+            sequence_number > self.upto or sequence_number in self.resident or sequence_number in self.returned_numbers
+        )
+
+    def remove(self, sequence_number: int) -> None:
+        """The message is gone by another way than delivery (expired, deleted)."""
+        self.drop(sequence_number)
+        self.returned_numbers.discard(sequence_number)  # and skipped in the heap
+
+    def _trim(self) -> None:
+        """Take numbers off the heads that are no longer waiting."""
+        while self.returned and self.returned[0] not in self.returned_numbers:
+            heapq.heappop(self.returned)
+        while self.line and self.line[0] not in self.resident:
+            self.line.popleft()
+
+    def take(self) -> StoredMessage | None:
+        """The next message, if its body is in memory; None when there is none or it must be read first."""
+        while True:
+            if not self.returned:
+                while self.line:
+                    stored = self.drop(self.line.popleft())
+                    if stored is not None:
+                        return stored
+                return None
+            self._trim()
+            if self.returned and (not self.line or self.returned[0] < self.line[0]):
+                number = self.returned[0]
+                if number not in self.resident:
+                    return None
+                heapq.heappop(self.returned)
+                self.returned_numbers.discard(number)
+                return self.drop(number)
+            if not self.returned and not self.line:
+                return None
+            if self.line:
+                stored = self.drop(self.line.popleft())
+                if stored is not None:
+                    return stored
+
+    def unread_returned(self, count: int) -> list[int]:
+        """The first returned numbers whose bodies must be read before the line can go on; [] if it can."""
+        self._trim()
+        if not self.returned or self.returned[0] in self.resident:
+            return []
+        if self.line and self.line[0] < self.returned[0]:
+            return []
+        first = heapq.nsmallest(count * 2, self.returned)
+        return [n for n in first if n in self.returned_numbers and n not in self.resident][:count]
+
+    def wants_more(self) -> bool:
+        """The line is running low and the store has more."""
+        return self.cold_upto > self.upto and len(self.line) < limits.LOAD_MESSAGES // 2 and self.has_room()
+
+    def refill(self, messages: list[StoredMessage], answered_upto: int) -> None:
+        """Messages read from the store, in order; everything up to `answered_upto` is now in memory or gone."""
+        for stored in messages:
+            assert stored.sequence_number > self.upto, "the store answered what was in memory already"
+            self.keep(stored)
+            self.line.append(stored.sequence_number)
+            self.upto = stored.sequence_number
+        if answered_upto > self.upto:
+            self.upto = answered_upto
+
+    def clear(self) -> None:
+        """The entity is deleted."""
+        self.budget.bytes_used -= self.resident_bytes
+        self.resident.clear()
+        self.line.clear()
+        self.returned.clear()
+        self.returned_numbers.clear()
+        self.resident_bytes = 0
+        self.cold_upto = self.upto
