@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 import spillway
 
@@ -71,6 +71,7 @@ class BrokerProcess:
         self.stderr_path = log_dir / f"{data.name if data else 'memory'}.stderr"
         self.namespaces: dict[str, Listening] = {}
         self.ready_s = 0.0
+        self._spawned = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
 
@@ -127,12 +128,18 @@ class BrokerProcess:
             line += ["--queue", queue]
         return line + self.options
 
-    def start(self, timeout_s: float = READY_TIMEOUT_S) -> "BrokerProcess":
+    def start(self, timeout_s: float = READY_TIMEOUT_S) -> Self:
         """Start a life and wait until it says that it is ready."""
+        self.spawn()
+        self.wait_ready(timeout_s)
+        return self
+
+    def spawn(self) -> None:
+        """Start a life and do not wait: for those who want to kill it while it recovers."""
         assert not self.is_running, "already running"
         self._stderr = self.stderr_path.open("ab")
         path = os.pathsep.join(part for part in (str(self.python_path), os.environ.get("PYTHONPATH", "")) if part)
-        begun = time.monotonic()
+        self._spawned = time.monotonic()
         self._process = subprocess.Popen(
             self.command(),
             stdin=subprocess.DEVNULL,
@@ -140,12 +147,14 @@ class BrokerProcess:
             stderr=self._stderr,
             env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **self.env},
         )
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Until the ready line, which says where it listens."""
         said = json.loads(self._ready_line(timeout_s))
-        self.ready_s = time.monotonic() - begun
+        self.ready_s = time.monotonic() - self._spawned
         assert said["ready"] is True, said
         self.namespaces = {entry["name"]: Listening(**entry) for entry in said["namespaces"]}
         self.ports = {name: listening.port for name, listening in self.namespaces.items()}
-        return self
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """SIGTERM, the orderly end. Returns the exit status."""
