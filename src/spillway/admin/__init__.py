@@ -1,0 +1,1 @@
+"""Administration over HTTP. It asks through the pump it is handed; it knows neither frames nor SQL."""

@@ -1,0 +1,216 @@
+"""`spillway serve`: one broker process, one or more namespaces, each on a port of its own."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from spillway.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from spillway.model.entity import QueueSettings
+
+DEFAULT_NAMESPACE: Final = "sbemulatorns"
+DEFAULT_PORT: Final = 5672
+DEFAULT_DATA: Final = "spillway-data"
+
+
+@dataclass(frozen=True)
+class NamespacePlan:
+    """A namespace to serve and what it must hold. A queue without settings is made if missing, else left as it is."""
+
+    name: str
+    port: int
+    queues: dict[str, "QueueSettings | None"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ServePlan:
+    """What the command line and the configuration file ask for, checked."""
+
+    namespaces: list[NamespacePlan]
+    host: str
+    data: Path | None  # None: in memory, nothing kept
+    is_memory: bool
+    is_development: bool
+    is_clear_text_allowed: bool
+    also_ports: tuple[int, ...]
+    is_json: bool
+    log_level: str
+    warnings: list[str]
+
+
+def command(
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PORT", help="A namespace and its port; 0 picks a free one. May be repeated."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on. `localhost` is 127.0.0.1 and ::1.")] = "localhost",
+    data: Annotated[Path | None, typer.Option(help=f"Data directory. Default: ./{DEFAULT_DATA}")] = None,
+    dev: Annotated[
+        bool, typer.Option("--dev", help="Use the emulator's well-known key, SAS_KEY_VALUE. This machine only.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="Config.json of Microsoft's emulator: makes or updates its queues.")
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Make this queue in every namespace unless it is there. May be repeated."),
+    ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Keep nothing: messages are gone at exit.")] = False,
+    also_listen: Annotated[
+        list[int] | None,
+        typer.Option(metavar="PORT", help="Serve the first namespace on this port too. May be repeated."),
+    ] = None,
+    clear_text: Annotated[
+        bool,
+        typer.Option("--clear-text", help="Let other machines connect without TLS. Keys stay out of reach of none."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="On ready, print one line of JSON on stdout.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log every connection.")] = False,
+) -> None:
+    """Run the broker until SIGTERM or Ctrl-C. Prints the connection strings when it is ready."""
+    plan = make_plan(
+        namespaces=namespace or [],
+        host=host,
+        data=data,
+        is_development=dev,
+        config=config,
+        queues=queue or [],
+        is_memory=memory,
+        also_listen=also_listen or [],
+        is_clear_text_allowed=clear_text,
+        is_json=as_json,
+        is_verbose=verbose,
+    )
+    from spillway.cli.serving import run
+
+    raise typer.Exit(run(plan))
+
+
+def make_plan(
+    *,
+    namespaces: list[str],
+    host: str,
+    data: Path | None,
+    is_development: bool,
+    config: Path | None,
+    queues: list[str],
+    is_memory: bool,
+    also_listen: list[int],
+    is_clear_text_allowed: bool,
+    is_json: bool,
+    is_verbose: bool,
+) -> ServePlan:
+    ports = parse_namespaces(namespaces)
+    warnings: list[str] = []
+    wanted: dict[str, dict[str, QueueSettings | None]] = {}
+    if config is not None:
+        wanted = read_queues(config, ports, warnings)
+    ports = ports or {DEFAULT_NAMESPACE: DEFAULT_PORT}
+    check_host(host, is_development)
+    for port in also_listen:
+        check_port(port, f"--also-listen {port}")
+    check_ports_differ(ports, also_listen)
+    check_queue_names(queues)
+    plans = []
+    for name, port in ports.items():
+        of_this: dict[str, QueueSettings | None] = dict(wanted.get(name.lower(), {}))
+        for queue in queues:
+            of_this.setdefault(queue, None)
+        plans.append(NamespacePlan(name, port, of_this))
+    return ServePlan(
+        namespaces=plans,
+        host=host,
+        data=data if data is not None or is_memory else Path(DEFAULT_DATA),
+        is_memory=is_memory,
+        is_development=is_development,
+        is_clear_text_allowed=is_clear_text_allowed,
+        also_ports=tuple(also_listen),
+        is_json=is_json,
+        log_level="DEBUG" if is_verbose else log_level(),
+        warnings=warnings,
+    )
+
+
+def parse_namespaces(values: list[str]) -> dict[str, int]:
+    from spillway.cli.config_file import namespace_name_problem
+
+    ports: dict[str, int] = {}
+    seen: dict[str, str] = {}
+    for value in values:
+        name, equals, port_text = value.partition("=")
+        if not equals or not (port_text.isascii() and port_text.isdigit()) or len(port_text) > 5:
+            raise UsageError(f"--namespace {value}: must be NAME=PORT, for example {DEFAULT_NAMESPACE}={DEFAULT_PORT}")
+        problem = namespace_name_problem(name)
+        if problem is not None:
+            raise UsageError(f"--namespace {value}: a namespace's name is {problem}")
+        if name.lower() in seen:
+            raise UsageError(f"--namespace {value}: there is a namespace {seen[name.lower()]} already")
+        seen[name.lower()] = name
+        check_port(int(port_text), f"--namespace {value}")
+        ports[name] = int(port_text)
+    return ports
+
+
+def check_port(port: int, option: str) -> None:
+    if not 0 <= port <= 65535:
+        raise UsageError(f"{option}: a port is between 1 and 65535, or 0 for any that is free")
+
+
+def check_ports_differ(ports: dict[str, int], also_listen: list[int]) -> None:
+    used: set[int] = set()
+    for port in (*ports.values(), *also_listen):
+        if port != 0 and port in used:
+            raise UsageError(f"port {port} is asked for twice; each namespace and --also-listen needs its own")
+        used.add(port)
+
+
+def check_queue_names(queues: list[str]) -> None:
+    from spillway.model.entity import name_problem
+
+    for queue in queues:
+        problem = name_problem(queue)
+        if problem is not None:
+            raise UsageError(f"--queue {queue}: {problem}")
+
+
+def check_host(host: str, is_development: bool) -> None:
+    from spillway.server.listener import is_loopback
+
+    if is_development and host != "localhost" and not is_loopback(host):
+        raise UsageError(
+            f"--dev --host {host}: the development key is known to everyone, so it serves this machine only; "
+            f"leave out one of the two"
+        )
+
+
+def read_queues(path: Path, ports: dict[str, int], warnings: list[str]) -> "dict[str, dict[str, QueueSettings | None]]":
+    """The queues of each namespace of the file. Without --namespace its one namespace is served on the usual port."""
+    from spillway.cli.config_file import read_config
+
+    config = read_config(path)
+    warnings += config.warnings
+    names = [namespace.name for namespace in config.namespaces]
+    if not ports:
+        if len(names) > 1:
+            options = " ".join(f"--namespace {name}={DEFAULT_PORT + index}" for index, name in enumerate(names))
+            raise UsageError(f"{path}: names {len(names)} namespaces; say which port each is on: {options}")
+        ports[names[0]] = DEFAULT_PORT
+    served = {name.lower() for name in ports}
+    for name in names:
+        if name.lower() not in served:
+            raise UsageError(f"{path}: namespace {name} is not served; add --namespace {name}=PORT")
+    return {
+        namespace.name.lower(): {queue.name: queue.settings for queue in namespace.queues}
+        for namespace in config.namespaces
+    }
+
+
+def log_level() -> str:
+    level = os.environ.get("SPILLWAY_LOG_LEVEL", "INFO").upper()
+    if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise UsageError(f"SPILLWAY_LOG_LEVEL={level}: must be DEBUG, INFO, WARNING or ERROR")
+    return level

@@ -1,0 +1,257 @@
+"""The process behind `spillway serve`: opens the data directory, serves, and ends in order on a signal."""
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from spillway.cli.errors import CommandError
+from spillway.cli.serve import NamespacePlan, ServePlan
+
+if TYPE_CHECKING:
+    from spillway.server.namespace_server import NamespaceServer
+    from spillway.store.journal import Journal
+
+log = logging.getLogger("spillway.serve")
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+RUNNING_FILE: Final = "running.json"  # where this directory's namespaces were last served; no secrets
+FILES_WANTED: Final = 16_384
+# Messages are plain values without cycles: looking for garbage among them every 700 allocations is time lost.
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+
+
+def run(plan: ServePlan) -> int:
+    from spillway.server.logs import log_to_stderr
+
+    log_to_stderr(plan.log_level)
+    for warning in plan.warnings:
+        log.warning("%s", warning)
+    raise_file_limit()
+    with data_directory(plan) as data:
+        return run_loop(plan, data)
+
+
+def run_loop(plan: ServePlan, data: Path) -> int:
+    """On uvloop where it is installed: fewer microseconds per socket event, the same behaviour."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(serve(plan, data))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(plan, data))
+
+
+async def serve(plan: ServePlan, data: Path) -> int:
+    from spillway.admin.unserved import Unserved
+    from spillway.server.keys import DEVELOPMENT_KEY, ensure_key, root_rights
+    from spillway.server.namespace_server import NamespaceServer, ServerOptions
+    from spillway.server.tls import ensure_certificates, server_context
+
+    stopping = asyncio.Event()
+    on_signals(stopping)
+    with explained(data):
+        key = DEVELOPMENT_KEY if plan.is_development else ensure_key(data)
+        certificates = ensure_certificates(data / "tls", plan.host)
+        tls = server_context(certificates)
+    servers: list[NamespaceServer] = []
+    try:
+        for index, namespace in enumerate(plan.namespaces):
+            options = ServerOptions(
+                name=namespace.name,
+                host=plan.host,
+                port=namespace.port,
+                also_ports=plan.also_ports if index == 0 else (),
+                is_clear_text_allowed=plan.is_clear_text_allowed,
+            )
+            with explained(data):
+                journal = open_journal(plan, data, namespace)
+                servers.append(NamespaceServer(options, journal, root_rights(key), tls, fail_stop, Unserved))
+            await begin(servers[-1], namespace)
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        announce(plan, data, servers, key, certificates.ca)
+        await stopping.wait()
+        log.info("stopping")
+    finally:
+        await asyncio.gather(*(server.stop() for server in servers))
+    log.info("stopped")
+    return EXIT_OK
+
+
+async def begin(server: "NamespaceServer", namespace: NamespacePlan) -> None:
+    from spillway.model.errors import BrokerError
+
+    server.start()
+    for name, settings in namespace.queues.items():
+        try:
+            await server.ensure_queue(name, settings)
+        except BrokerError as error:
+            raise CommandError(f"queue {name} in {namespace.name}: {error.description}") from error
+    try:
+        server.listen()
+    except OSError as error:
+        where = f"{server.options.host}:{namespace.port}"
+        raise CommandError(f"namespace {namespace.name} cannot listen on {where}: {os_text(error)}") from error
+
+
+def open_journal(plan: ServePlan, data: Path, namespace: NamespacePlan) -> "Journal":
+    if plan.is_memory:
+        from spillway.store.memory import MemoryJournal
+
+        return MemoryJournal()
+    from spillway.store.sqlite import SqliteJournal
+
+    directory = data / namespace.name.lower()
+    return SqliteJournal(directory)
+
+
+@contextlib.contextmanager
+def data_directory(plan: ServePlan) -> Iterator[Path]:
+    """The directory for keys, certificates and messages; a passing one if nothing is to be kept."""
+    if plan.data is None:
+        data = Path(tempfile.mkdtemp(prefix="spillway-"))
+        try:
+            yield data
+        finally:
+            shutil.rmtree(data, ignore_errors=True)
+        return
+    with explained(plan.data):
+        plan.data.mkdir(parents=True, exist_ok=True)
+        if not os.access(plan.data, os.W_OK | os.X_OK):
+            raise CommandError(
+                f"{plan.data} cannot be written to: give this user the right to, or choose another --data"
+            )
+    yield plan.data
+
+
+@contextlib.contextmanager
+def explained(data: Path) -> Iterator[None]:
+    """What can go wrong with a data directory, in one line."""
+    from spillway.server.keys import BadKeyFile
+    from spillway.store.errors import StoreError
+
+    try:
+        yield
+    except (StoreError, BadKeyFile) as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"data directory {error.filename or data}: {os_text(error)}") from error
+
+
+def os_text(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+# -- ready ------------------------------------------------------------------------------------------------------------
+
+
+def announce(plan: ServePlan, data: Path, servers: "list[NamespaceServer]", key: str, ca_file: Path) -> None:
+    from spillway.server.keys import connection_string
+    from spillway.server.listener import is_loopback
+
+    is_local = plan.host == "localhost" or is_loopback(plan.host)
+    host = "localhost" if is_local or plan.host in ("0.0.0.0", "::") else plan.host
+    is_clear_text = host == "localhost" or plan.is_clear_text_allowed
+    entries = [
+        {
+            "name": server.options.name,
+            "port": server.port,
+            "connection_string": connection_string(host, server.port, key, is_clear_text),
+            "ca_file": str(ca_file.resolve()),
+        }
+        for server in servers
+    ]
+    if plan.data is not None:
+        remember_where(data, host, is_clear_text, servers, plan.is_development)
+    if plan.is_json:
+        say(json.dumps({"ready": True, "namespaces": entries}))
+    else:
+        for entry in entries:
+            say(f"Namespace {entry['name']} is ready on port {entry['port']}:")
+            say(f"  {entry['connection_string']}")
+        say(f"For TLS, trust the development CA: {ca_file.resolve()}")
+    if not is_local:
+        log.warning(
+            "serving other machines on %s%s", plan.host, ", in clear text" if plan.is_clear_text_allowed else ""
+        )
+    if plan.is_development:
+        log.warning("the development key is in use: everyone on this machine knows it")
+    log.info("ready: %s", ", ".join(f"{server.options.name}={server.port}" for server in servers))
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stdout, flush=True)
+
+
+def remember_where(
+    data: Path, host: str, is_clear_text: bool, servers: "list[NamespaceServer]", is_development: bool
+) -> None:
+    """For `spillway connection-string`."""
+    from spillway.server.files import READABLE, write_whole
+
+    facts = {
+        "host": host,
+        "is_clear_text": is_clear_text,
+        "is_development": is_development,
+        "ports": {server.options.name: server.port for server in servers},
+    }
+    with explained(data):
+        write_whole(data / RUNNING_FILE, json.dumps(facts).encode() + b"\n", READABLE)
+
+
+# -- signals, limits, the worst case ----------------------------------------------------------------------------------
+
+
+def on_signals(stopping: asyncio.Event) -> None:
+    """The first signal stops in order; a second one is not waited for."""
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        stopping.set()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+
+
+def fail_stop(error: BaseException) -> None:
+    """A write or sync failed, or the core broke its own rules: what is in memory can no longer be trusted.
+
+    The process ends here and now, without acknowledging anything; a restart reads what the disk really has.
+    """
+    from spillway.server.logs import redact
+    from spillway.store.errors import StoreError
+
+    is_expected = isinstance(error, (StoreError, OSError))
+    if not is_expected:
+        log.critical("a fault of the broker", exc_info=error)
+    text = " ".join(str(error).split()) or type(error).__name__
+    sys.stderr.write(redact(f"spillway: stopped at once: {text}\n"))
+    sys.stderr.flush()
+    os._exit(EXIT_FAILED)
+
+
+def raise_file_limit() -> None:
+    """Each client costs a file descriptor; the usual soft limit of 1,024 is below what a namespace may have."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

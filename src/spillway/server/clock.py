@@ -1,0 +1,99 @@
+"""The broker's time: one number in ms that never goes back and never leaps.
+
+It starts at the wall clock, or at the latest time the store remembers if that is later; it advances with a clock that
+nobody can set, and leans towards the wall clock by at most `SLEW_PERCENT`. So an operator who sets the wall clock
+back an hour neither lengthens a lock nor reopens a duplicate window, and one who sets it ahead expires nothing at
+once: the broker's time follows slowly. Tests hand in a clock of their own that they move.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+log = logging.getLogger(__name__)
+
+# A lock of 60 s ends at most 0.6 s off while the clock leans; a wall clock that is 5 s off is met after 8 minutes.
+SLEW_PERCENT: Final = 1
+JUMP_MS: Final = 5 * 60 * 1000  # more than this between two looks at the wall clock: somebody has set it
+LOOK_EVERY_MS: Final = 1_000
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """What the pump needs of time."""
+
+    def now_ms(self) -> int:
+        """Never less than what it said before."""
+
+    def call_at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call back once `now_ms()` has reached `due_ms`, give or take what the clock leans meanwhile."""
+
+
+def wall_ms() -> float:
+    return time.time() * 1000.0
+
+
+def steady_ms() -> float:
+    """Advances while the machine sleeps too, where it has such a clock: locks end over a closed lid."""
+    return time.clock_gettime(STEADY_CLOCK) * 1000.0
+
+
+STEADY_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class BrokerClock:
+    """`floor_ms` is the latest time the store remembers. `slew_percent` 0 never follows the wall clock."""
+
+    def __init__(
+        self,
+        floor_ms: int,
+        wall: Callable[[], float] = wall_ms,
+        steady: Callable[[], float] = steady_ms,
+        slew_percent: int = SLEW_PERCENT,
+    ) -> None:
+        self.wall = wall
+        self.steady = steady
+        self.slew = slew_percent / 100.0
+        self.looked_ms = steady()  # steady time of the last look at the wall
+        self.base_ms = max(wall(), float(floor_ms))  # our time at that look
+        self.ahead_ms = self.base_ms - wall()  # how far we were ahead of the wall then
+        self.rate = 1.0  # our ms per steady ms until the next look
+        self.lean()
+        if self.ahead_ms > JUMP_MS:
+            log.warning(
+                "the wall clock is %.0f s behind the last time stored; time goes on from there", self.ahead_ms / 1000
+            )
+
+    def now_ms(self) -> int:
+        passed_ms = self.steady() - self.looked_ms
+        if passed_ms >= LOOK_EVERY_MS:
+            self.look(passed_ms)
+            passed_ms = 0.0
+        return int(self.base_ms + passed_ms * self.rate)
+
+    def look(self, passed_ms: float) -> None:
+        """Compare with the wall clock and decide how to lean until the next look."""
+        self.base_ms += passed_ms * self.rate
+        self.looked_ms += passed_ms
+        was_ahead_ms = self.ahead_ms + passed_ms * (self.rate - 1.0)
+        self.ahead_ms = self.base_ms - self.wall()
+        jump_ms = was_ahead_ms - self.ahead_ms
+        if abs(jump_ms) > JUMP_MS:
+            log.warning(
+                "the wall clock jumped by %.0f s; broker time follows at %.0f%%", jump_ms / 1000, self.slew * 100
+            )
+        self.lean()
+
+    def lean(self) -> None:
+        """Meet the wall by the next look if that is near enough, else as fast as allowed."""
+        wanted = -self.ahead_ms / LOOK_EVERY_MS
+        self.rate = 1.0 + max(-self.slew, min(self.slew, wanted))
+
+    def call_at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
+        delay_ms = max(1, due_ms - self.now_ms())
+        return asyncio.get_running_loop().call_later(delay_ms / 1000.0, callback)

@@ -1,0 +1,143 @@
+"""One client's socket and the peer that speaks through it.
+
+The transport's callbacks become calls of the peer and marks for the pump; nothing is decided here. Bytes go out only
+when the pump flushes, once a turn.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from spillway.model import limits
+from spillway.model.errors import BrokerError
+from spillway.server.pump import Pump, PumpedPeer
+
+log = logging.getLogger(__name__)
+
+# What a client that does not read may have waiting. Its links get no more at OUTPUT_BYTES_PAUSE; what was decided by
+# then still comes, at most a turn's worth per link. Beyond this the client is not worth the memory.
+OUTPUT_BYTES_MAX: Final = 64 * limits.MIB
+LAST_READ_BYTES: Final = 64 * limits.KIB
+
+
+class ClientConnection(asyncio.Protocol):
+    """`raw` is the socket below the transport, or None if it cannot be read past it (TLS)."""
+
+    def __init__(self, pump: Pump, make_peer: Callable[[], PumpedPeer], raw: socket.socket | None, where: str) -> None:
+        self.pump = pump
+        self.peer: PumpedPeer = make_peer()
+        self.raw = raw
+        self.where = where  # the client's address, for the log
+        self.transport: asyncio.Transport | None = None
+        self.is_lost = False
+        self.is_closing = False
+        self.is_reading = True
+
+    # -- what the transport says --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_PAUSE, low=limits.OUTPUT_BYTES_PAUSE // 2)
+        log.debug("namespace=%s client=%s connected", self.pump.name, self.where)
+        self.pump.add(self)
+        self.pump.mark_dirty(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.peer.receive(data, self.pump.clock.now_ms())
+        except Exception as error:
+            self.fail(error)
+        self.pump.mark_dirty(self)
+
+    def eof_received(self) -> None:
+        """The transport closes itself. A client that has stopped sending gets no more deliveries."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.is_lost:
+            return
+        self.is_lost = True
+        if isinstance(error, OSError) and not self.is_closing:
+            self.read_the_rest()
+        log.debug("namespace=%s client=%s gone%s", self.pump.name, self.where, f": {error}" if error else "")
+        try:
+            self.peer.lost()
+        except Exception as fault:
+            self.fail(fault)
+        self.pump.mark_dirty(self)
+
+    def pause_writing(self) -> None:
+        self.peer.set_writable(False, self.pump.clock.now_ms())
+        self.pump.mark_dirty(self)
+
+    def resume_writing(self) -> None:
+        self.peer.set_writable(True, self.pump.clock.now_ms())
+        self.pump.mark_dirty(self)
+
+    def read_the_rest(self) -> None:
+        """A write failed because the client has closed; what it said before is still in the kernel's buffer.
+
+        Without this its last dispositions would be lost and the messages come again (wire-contract, trap 14).
+        The socket is not closed before `connection_lost` returns.
+        """
+        if self.raw is None or self.raw.fileno() < 0:
+            return
+        try:
+            while data := self.raw.recv(LAST_READ_BYTES):
+                self.peer.receive(data, self.pump.clock.now_ms())
+        except OSError:
+            return
+        except Exception as error:
+            self.fail(error)
+
+    # -- what the pump says -------------------------------------------------------------------------------------
+
+    def write(self, parts: list[bytes]) -> None:
+        transport = self.transport
+        if transport is None or self.is_lost or transport.is_closing():
+            return
+        transport.writelines(parts)
+        if transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
+            log.warning("namespace=%s client=%s does not read: closed", self.pump.name, self.where)
+            self.abort()
+
+    def set_reading(self, is_reading: bool) -> None:
+        transport = self.transport
+        if is_reading == self.is_reading or transport is None or self.is_lost or transport.is_closing():
+            return
+        self.is_reading = is_reading
+        if is_reading:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def close_when_written(self) -> None:
+        if self.transport is not None and not self.is_closing:
+            self.is_closing = True
+            self.transport.close()
+
+    def abort(self) -> None:
+        if self.transport is not None and not self.is_lost:
+            self.is_closing = True
+            self.transport.abort()
+
+    def fail(self, error: Exception) -> None:
+        """Peers never raise for what a client sends; if one does, the fault is ours and costs this client only."""
+        log.error("namespace=%s client=%s closed by a fault of the broker", self.pump.name, self.where, exc_info=error)
+        self.abort()
+
+    # -- what the lobby says ------------------------------------------------------------------------------------
+
+    @property
+    def is_welcome(self) -> bool:
+        return self.peer.is_authorised or self.is_lost
+
+    def turn_away(self, error: BrokerError | None) -> None:
+        """Told why if there is time for it, cut off if not (`error` is None)."""
+        if error is None:
+            self.abort()
+            return
+        self.peer.close(error)
+        self.pump.mark_dirty(self)

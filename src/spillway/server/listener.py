@@ -1,0 +1,304 @@
+"""One port serves everything: sockets are accepted, looked at, and handed to whoever speaks their language.
+
+The first bytes are peeked at on the bare socket, before a transport exists: a transport would have consumed them and
+could not be turned into TLS any more (design section 6). Inside TLS the first decrypted bytes are looked at again.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from spillway.model import limits
+from spillway.model.errors import BrokerError
+from spillway.server import sniff
+from spillway.server.connection import ClientConnection
+from spillway.server.lobby import Lobby
+from spillway.server.pump import Pump, PumpedPeer
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 5_000  # Azure: concurrent AMQP connections of a namespace
+ACCEPTS_PER_VISIT_MAX: Final = 100  # then the loop gets to serve those who are in
+BACKLOG: Final = 1_024
+PEEK_AGAIN_S: Final = 0.05
+ACCEPT_AGAIN_S: Final = 1.0  # after the process has run out of file descriptors
+ADDRESS_MISSING: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
+# The header a client must open with: SASL first [AMQP 1.0 section 2.2, 5.3.2].
+OUR_HEADER: Final = b"AMQP\x03\x01\x00\x00"
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets; `localhost` is both loopback addresses. Port 0 picks one that is free on all of them.
+
+    Raises OSError with the address in it.
+    """
+    addresses = ["127.0.0.1", "::1"] if host == "localhost" else [host]
+    for _ in range(20):
+        bound: list[socket.socket] = []
+        try:
+            for address in addresses:
+                bound += bind_one(address, bound[0].getsockname()[1] if bound else port, is_optional=bool(bound))
+            return bound
+        except OSError:
+            for sock in bound:
+                sock.close()
+            if port != 0 or not bound:
+                raise
+    raise OSError(f"no port is free on all of {', '.join(addresses)}")
+
+
+def bind_one(address: str, port: int, is_optional: bool) -> list[socket.socket]:
+    """No socket if the address is optional and this machine does not have it (no IPv6)."""
+    try:
+        family, _, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:
+        if is_optional:
+            return []
+        raise
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setblocking(False)
+        sock.bind(target)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        if is_optional and error.errno in ADDRESS_MISSING:
+            return []
+        raise
+    return [sock]
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return bool((mapped or ip).is_loopback)
+
+
+class Door:
+    """What every arrival needs to know: who serves, and who is let in."""
+
+    def __init__(
+        self,
+        pump: Pump,
+        lobby: Lobby,
+        make_peer: Callable[[bool], PumpedPeer],
+        tls: ssl.SSLContext | None,
+        http: Callable[[], asyncio.Protocol] | None = None,
+        is_clear_text_allowed: bool = False,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
+        self.pump = pump
+        self.lobby = lobby
+        self.make_peer = make_peer  # told whether a password may come in as it is
+        self.tls = tls
+        self.http = http  # speaks HTTP, if somebody was handed in who does
+        self.is_clear_text_allowed = is_clear_text_allowed  # from other machines; from this one it always is
+        self.connections_max = connections_max
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, task: asyncio.Task[None]) -> None:
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def amqp(self, raw: socket.socket | None, where: str, is_secret: bool) -> ClientConnection:
+        """A client that speaks AMQP comes in, as a stranger."""
+        connection = ClientConnection(self.pump, lambda: self.make_peer(is_secret), raw, where)
+        self.lobby.enter_stranger(connection, self.pump.clock.now_ms())
+        return connection
+
+    def protocol_for(self, kind: int, raw: socket.socket | None, where: str, is_secret: bool) -> asyncio.Protocol:
+        if kind == sniff.AMQP:
+            return self.amqp(raw, where, is_secret)
+        if kind == sniff.HTTP and self.http is not None:
+            return self.http()
+        return TurnedAway()
+
+
+class TurnedAway(asyncio.Protocol):
+    """Speaks something else: told what is spoken here [AMQP 1.0 section 2.2], and that is that."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(OUR_HEADER)
+        transport.close()
+
+
+class Listener:
+    def __init__(self, door: Door, sockets: list[socket.socket], loop: asyncio.AbstractEventLoop) -> None:
+        self.door = door
+        self.sockets = sockets
+        self.loop = loop
+
+    @property
+    def port(self) -> int:
+        return int(self.sockets[0].getsockname()[1])
+
+    def start(self) -> None:
+        for sock in self.sockets:
+            self.loop.add_reader(sock.fileno(), self.accept, sock)
+
+    def accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_VISIT_MAX):
+            try:
+                sock, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no more file descriptors: the socket stays readable, so look away for a while
+                log.error("no connection can be accepted for now: %s", error)
+                self.loop.remove_reader(listening.fileno())
+                self.loop.call_later(ACCEPT_AGAIN_S, self.accept_again, listening)
+                return
+            if len(self.door.pump.connections) >= self.door.connections_max:
+                log.warning("namespace=%s is full: a connection was refused", self.door.pump.name)
+                sock.close()
+                continue
+            sock.setblocking(False)
+            Arrival(self.door, sock, self.loop).look()
+
+    def accept_again(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self.loop.add_reader(listening.fileno(), self.accept, listening)
+
+    def stop(self) -> None:
+        for sock in self.sockets:
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
+
+
+class Arrival:
+    """A socket that nobody owns yet: waits until its first bytes say what it is."""
+
+    def __init__(self, door: Door, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self.door = door
+        self.sock = sock
+        self.loop = loop
+        self.is_welcome = False
+        self.is_watched = False
+        self.again: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+        try:
+            self.address = str(sock.getpeername()[0])
+        except OSError:  # gone already
+            self.address = ""
+        door.lobby.enter_silent(self, door.pump.clock.now_ms())
+
+    def look(self) -> None:
+        """Peek; decide, or come back when there is more to see."""
+        self.unwatch()
+        if self.is_welcome:
+            return
+        try:
+            first = self.sock.recv(sniff.PEEK_BYTES, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            self.is_watched = True
+            self.loop.add_reader(self.sock.fileno(), self.look)
+            return
+        except OSError:
+            first = b""
+        if not first:
+            self.leave()
+            return
+        kind = sniff.classify(first)
+        if kind == sniff.UNDECIDED:  # bytes that were only peeked at keep the socket readable: do not spin on them
+            self.again = self.loop.call_later(PEEK_AGAIN_S, self.look)
+            return
+        self.task = self.loop.create_task(self.hand_over(kind))
+        self.door.run(self.task)
+
+    async def hand_over(self, kind: int) -> None:
+        """Give the socket to a transport. The handshake of TLS counts as silence: it has the same time-out."""
+        is_local = is_loopback(self.address)
+        try:
+            if kind == sniff.TLS and self.door.tls is not None:
+                await self.loop.connect_accepted_socket(
+                    lambda: InsideTls(self.door, self.address),
+                    self.sock,
+                    ssl=self.door.tls,
+                    ssl_handshake_timeout=limits.HEADER_TIMEOUT_MS / 1000,
+                )
+            else:
+                if kind == sniff.AMQP and not is_local and not self.door.is_clear_text_allowed:
+                    log.warning("client=%s refused: clear text from another machine; use TLS", self.address)
+                    kind = sniff.OTHER
+                protocol = self.door.protocol_for(kind, self.sock, self.address, is_secret=is_local)
+                self.settle()
+                await self.loop.connect_accepted_socket(lambda: protocol, self.sock)
+        except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError is an OSError
+            log.debug("client=%s gone before it was served: %s", self.address, error)
+            self.sock.close()
+        self.settle()
+
+    def settle(self) -> None:
+        """No longer ours to watch."""
+        self.is_welcome = True
+        self.door.lobby.leave(self)
+
+    def unwatch(self) -> None:
+        if self.is_watched:
+            self.is_watched = False
+            self.loop.remove_reader(self.sock.fileno())
+        if self.again is not None:
+            self.again.cancel()
+            self.again = None
+
+    def leave(self) -> None:
+        self.unwatch()
+        self.settle()
+        self.sock.close()
+
+    def turn_away(self, error: BrokerError | None) -> None:
+        if self.task is not None:
+            self.task.cancel()
+        else:
+            self.leave()
+
+
+class InsideTls(asyncio.Protocol):
+    """The first decrypted bytes decide who takes the connection over."""
+
+    def __init__(self, door: Door, where: str) -> None:
+        self.door = door
+        self.where = where
+        self.first = b""
+        self.is_welcome = False
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.door.lobby.enter_silent(self, self.door.pump.clock.now_ms())
+
+    def data_received(self, data: bytes) -> None:
+        assert self.transport is not None
+        self.first += data
+        kind = sniff.classify(self.first)
+        if kind == sniff.UNDECIDED:
+            return
+        self.settle()
+        protocol = self.door.protocol_for(kind, None, self.where, is_secret=True)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        if not self.transport.is_closing():
+            protocol.data_received(self.first)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.settle()
+
+    def settle(self) -> None:
+        self.is_welcome = True
+        self.door.lobby.leave(self)
+
+    def turn_away(self, error: BrokerError | None) -> None:
+        if self.transport is not None:
+            self.transport.abort()

@@ -1,0 +1,398 @@
+"""One line, one direction: bytes become commands, the broker decides, the journal remembers, peers speak.
+
+One pump drives one namespace. A turn is scheduled at most once per iteration of the loop, takes a bounded share from
+each peer that has something new, and ends with one write per connection that has something to say. Effects leave in
+one FIFO: those of a turn wait until the turn is durable, those of a turn without records wait behind earlier turns.
+Nothing here decides anything about messages; nothing here is spoken before it is remembered.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from spillway.broker.commands import Command, DiskNearlyFull, Loaded, Request, Undelivered
+from spillway.broker.decided import Decided
+from spillway.broker.effects import Answer, Deliver, Effect, Load, Report
+from spillway.model import limits
+from spillway.model.errors import BrokerError
+from spillway.model.records import Rows
+from spillway.server.clock import Clock, Timer
+from spillway.server.numbers import Numbers
+from spillway.store.journal import Journal
+
+log = logging.getLogger(__name__)
+
+TICK_MS: Final = 1_000  # heartbeats, tokens, disk space: looked at this often, for all peers in one go
+
+
+class Core(Protocol):
+    """What the pump asks of `broker.namespace.Namespace`."""
+
+    def apply(self, commands: list[Command], now_ms: int) -> Decided: ...
+    def next_due_ms(self) -> int: ...
+
+
+class PumpedPeer(Protocol):
+    """What the pump asks of `dialect.peer.Peer`."""
+
+    @property
+    def has_commands(self) -> bool: ...
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def is_authorised(self) -> bool: ...
+    def receive(self, data: bytes, now_ms: int) -> None: ...
+    def take_commands(self, count_max: int, bytes_max: int) -> list[Command]: ...
+    def perform(self, effect: Effect, now_ms: int) -> bool: ...
+    def take_output(self) -> list[bytes]: ...
+    def set_writable(self, is_writable: bool, now_ms: int) -> None: ...
+    def next_due_ms(self) -> int: ...
+    def tick(self, now_ms: int) -> None: ...
+    def lost(self) -> None: ...
+    def close(self, error: BrokerError | None) -> None: ...
+    def take_registered(self) -> list[int]: ...
+    def take_forgotten(self) -> list[int]: ...
+
+
+class Pumped(Protocol):
+    """A connection: a peer and the socket it speaks through."""
+
+    @property
+    def peer(self) -> PumpedPeer: ...
+    @property
+    def is_lost(self) -> bool:
+        """The socket has gone: nothing can be written any more."""
+
+    def write(self, parts: list[bytes]) -> None: ...
+    def close_when_written(self) -> None: ...
+    def set_reading(self, is_reading: bool) -> None: ...
+    def abort(self) -> None: ...
+    def fail(self, error: Exception) -> None:
+        """A fault of ours in this peer: end this connection and no other."""
+
+
+class Waiting:
+    """Effects that may be spoken once the turn with this ticket is durable."""
+
+    def __init__(self, ticket: int, effects: list[Effect]) -> None:
+        self.ticket = ticket
+        self.effects = effects
+
+
+class Pump:
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        journal: Journal,
+        clock: Clock,
+        numbers: Numbers,
+        loop: asyncio.AbstractEventLoop,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.name = name
+        self.core = core
+        self.journal = journal
+        self.clock = clock
+        self.numbers = numbers
+        self.loop = loop
+        self.on_fatal = on_fatal
+        self.connections: dict[Pumped, None] = {}
+        self.owners: dict[int, Pumped] = {}  # link or request number -> who asked
+        self.asked: dict[int, asyncio.Future[Answer]] = {}  # request number -> who waits inside this process
+        self.dirty: dict[Pumped, None] = {}  # has commands or output not yet looked at, in order of arrival
+        self.own_commands: list[Command] = []  # answers of the store, returned deliveries, requests from inside
+        self.waiting: deque[Waiting] = deque()
+        self.last_ticket = 0
+        self.is_scheduled = False
+        self.is_paused = False  # too much is waiting for the disk: no socket is read
+        self.is_held = False
+        self.is_disk_full = False
+        self.is_over = False  # failed or stopped: nothing more is decided
+        self.timer: Timer | None = None
+        self.timer_due_ms = 0
+        self.ticker: Timer | None = None
+        self.waiters: list[asyncio.Future[None]] = []  # told after every turn
+        self.on_tick: list[Callable[[int], None]] = []  # who else wants to be called once a second
+
+    def start(self) -> None:
+        self.journal.start(self, self.post)
+        self.tick()
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """From the journal's thread to the loop's."""
+        self.loop.call_soon_threadsafe(callback)
+
+    # -- the line -------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have a turn in the next iteration of the loop."""
+        if not self.is_scheduled:
+            self.is_scheduled = True
+            self.loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        self.is_scheduled = False
+        if self.is_over:
+            return
+        now_ms = self.clock.now_ms()
+        try:
+            commands = self.take_commands()
+            if commands or 0 < self.core.next_due_ms() <= now_ms:
+                self.remember(self.core.apply(commands, now_ms), now_ms)
+            self.flush()
+            self.set_timer(now_ms)
+            self.tell_waiters()
+        except Exception as error:  # the core or this room broke its own rules: its state cannot be trusted
+            self.on_failed(error)
+
+    def take_commands(self) -> list[Command]:
+        commands = self.own_commands
+        self.own_commands = []
+        for connection in self.dirty:
+            peer = connection.peer
+            if peer.has_commands:
+                try:
+                    commands += peer.take_commands(limits.COMMANDS_PER_TURN_MAX, limits.COMMAND_BYTES_PER_TURN_MAX)
+                except Exception as error:
+                    connection.fail(error)
+                for number in peer.take_registered():
+                    self.owners[number] = connection
+        return commands
+
+    def remember(self, decided: Decided, now_ms: int) -> None:
+        """Submit the turn, ask its loads right behind it, and keep its effects until it is durable."""
+        spoken = decided.effects
+        loads = [effect for effect in spoken if type(effect) is Load]
+        if loads:
+            spoken = [effect for effect in spoken if type(effect) is not Load]
+        is_empty = decided.turn.is_empty()
+        if not is_empty:
+            self.last_ticket += 1
+            self.waiting.append(Waiting(self.last_ticket, spoken))
+            self.journal.submit(decided.turn, self.last_ticket)
+            if not self.is_paused and self.journal.pending_bytes >= limits.PENDING_BYTES_PAUSE:
+                self.set_paused(True)
+        elif spoken and self.waiting:
+            self.waiting[-1].effects.extend(spoken)
+        for load in loads:
+            self.journal.load(load.query, load.to)
+        if is_empty and spoken and not self.waiting:
+            self.release(spoken, now_ms)
+
+    def on_durable(self, ticket: int) -> None:
+        if self.is_over:
+            return
+        now_ms = self.clock.now_ms()
+        while self.waiting and self.waiting[0].ticket <= ticket:
+            self.release(self.waiting.popleft().effects, now_ms)
+        if self.is_paused and self.journal.pending_bytes <= limits.PENDING_BYTES_RESUME:
+            self.set_paused(False)
+        self.wake()
+
+    def on_loaded(self, ticket: int, rows: Rows) -> None:
+        if not self.is_over:
+            self.own_commands.append(Loaded(ticket, rows))
+            self.wake()
+
+    def release(self, effects: list[Effect], now_ms: int) -> None:
+        """Speak. A link that has gone meanwhile: back to the core."""
+        owners = self.owners
+        dirty = self.dirty
+        for effect in effects:
+            connection = owners.get(effect.to)
+            if connection is None:
+                self.answer_inside(effect)
+                continue
+            dirty[connection] = None
+            try:
+                is_spoken = connection.peer.perform(effect, now_ms)
+            except Exception as error:
+                connection.fail(error)
+                is_spoken = False
+            if not is_spoken:
+                self.give_back(effect)
+
+    def answer_inside(self, effect: Effect) -> None:
+        """For nobody on a socket: for a caller in this process, for the operator, or for a link that has gone."""
+        if isinstance(effect, Answer):
+            future = self.asked.pop(effect.to, None)
+            if future is not None and not future.done():
+                future.set_result(effect)
+        elif isinstance(effect, Report):
+            log.error("namespace=%s %s", self.name, effect.text)
+        else:
+            self.give_back(effect)
+
+    def give_back(self, effect: Effect) -> None:
+        if isinstance(effect, Deliver) and effect.lock_token:
+            self.own_commands.append(Undelivered(effect.path, effect.lock_token))
+            self.wake()
+
+    def flush(self) -> None:
+        """One write per dirty connection; who has more commands stays dirty and is not read until they are taken."""
+        dirty = self.dirty
+        self.dirty = {}
+        for connection in dirty:
+            peer = connection.peer
+            try:
+                parts = peer.take_output()
+            except Exception as error:
+                connection.fail(error)
+                continue
+            if parts:
+                connection.write(parts)
+            for number in peer.take_forgotten():
+                self.owners.pop(number, None)
+            if peer.has_commands:
+                self.dirty[connection] = None
+                connection.set_reading(False)
+            elif connection.is_lost:
+                self.connections.pop(connection, None)
+            else:
+                connection.set_reading(self.may_read())
+                if peer.is_closed:
+                    connection.close_when_written()
+        if self.dirty or self.own_commands:
+            self.wake()
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    def add(self, connection: Pumped) -> None:
+        self.connections[connection] = None
+        connection.set_reading(self.may_read())
+
+    def mark_dirty(self, connection: Pumped) -> None:
+        self.dirty[connection] = None
+        self.wake()
+
+    def set_paused(self, is_paused: bool) -> None:
+        self.is_paused = is_paused
+        log.debug("namespace=%s reading %s", self.name, "paused: waiting for the disk" if is_paused else "resumed")
+        self.set_all_reading()
+
+    def hold(self, is_held: bool) -> None:
+        """Stop reading all sockets on the way out, and read again for the clients' last words."""
+        self.is_held = is_held
+        self.set_all_reading()
+
+    def may_read(self) -> bool:
+        return not (self.is_paused or self.is_held)
+
+    def set_all_reading(self) -> None:
+        may_read = self.may_read()
+        for connection in self.connections:
+            connection.set_reading(may_read and not connection.peer.has_commands)
+
+    # -- requests from inside the process ---------------------------------------------------------------------------
+
+    async def ask(self, make_request: Callable[[int], Request]) -> Answer:
+        """Put a request to the core and wait for its answer, which comes when it is durable. May be `Failed`."""
+        number = self.numbers.next()
+        future: asyncio.Future[Answer] = self.loop.create_future()
+        self.asked[number] = future
+        self.own_commands.append(make_request(number))
+        self.wake()
+        try:
+            return await future
+        finally:
+            self.asked.pop(number, None)
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def set_timer(self, now_ms: int) -> None:
+        """One timer per namespace, at the time of whatever is due next; what is due already gets the next turn."""
+        due_ms = self.core.next_due_ms()
+        if 0 < due_ms <= now_ms:
+            self.wake()
+            return
+        if due_ms == self.timer_due_ms and self.timer is not None:
+            return
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer_due_ms = due_ms
+        self.timer = self.clock.call_at(due_ms, self.on_timer) if due_ms > 0 else None
+
+    def on_timer(self) -> None:
+        self.timer = None
+        self.wake()
+
+    def tick(self) -> None:
+        """Once a second, whatever is coarse enough for it: one walk over all peers instead of a timer each."""
+        if self.is_over:
+            return
+        now_ms = self.clock.now_ms()
+        self.ticker = self.clock.call_at(now_ms + TICK_MS, self.tick)
+        for connection in list(self.connections):
+            due_ms = connection.peer.next_due_ms()
+            if 0 < due_ms <= now_ms and not connection.is_lost:
+                try:
+                    connection.peer.tick(now_ms)
+                except Exception as error:
+                    connection.fail(error)
+                self.mark_dirty(connection)
+        for callback in self.on_tick:
+            callback(now_ms)
+        self.look_at_disk()
+        if 0 < self.core.next_due_ms() <= now_ms:  # a timer that the leaning clock let slip
+            self.wake()
+
+    def look_at_disk(self) -> None:
+        """Below the reserve the core refuses sends; receiving and settling go on and make room."""
+        is_full = self.journal.free_bytes < limits.DISK_RESERVE_BYTES
+        if is_full != self.is_disk_full:
+            self.is_disk_full = is_full
+            log.warning("namespace=%s %s", self.name, DISK_FULL_TEXT if is_full else "there is disk space again")
+            self.own_commands.append(DiskNearlyFull(is_full))
+            self.wake()
+
+    # -- ends -------------------------------------------------------------------------------------------------------
+
+    def on_failed(self, error: BaseException) -> None:
+        """What was submitted may or may not be on disk: say nothing more to anybody, end the process, never retry."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.waiting.clear()
+        for connection in list(self.connections):
+            connection.abort()
+        self.on_fatal(error)
+
+    def is_idle(self) -> bool:
+        """Everything taken from the sockets so far is decided, durable and spoken."""
+        return not (self.waiting or self.dirty or self.own_commands or self.is_scheduled)
+
+    def is_deserted(self) -> bool:
+        return not self.connections
+
+    def tell_waiters(self) -> None:
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.waiters.clear()
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Return once the condition holds after a turn, or False when the time is up."""
+        deadline_s = self.loop.time() + timeout_s
+        while not condition():
+            waiter: asyncio.Future[None] = self.loop.create_future()
+            self.waiters.append(waiter)
+            await asyncio.wait((waiter,), timeout=deadline_s - self.loop.time())
+            if not waiter.done():
+                return False
+        return True
+
+    def stop(self) -> None:
+        """No more turns. The journal may be closed after this."""
+        self.is_over = True
+        for timer in (self.timer, self.ticker):
+            if timer is not None:
+                timer.cancel()
+        self.timer = self.ticker = None
+
+
+DISK_FULL_TEXT: Final = (
+    f"less than {limits.DISK_RESERVE_BYTES // limits.MIB} MB of disk space left: sends are refused until there is more"
+)
