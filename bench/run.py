@@ -1,0 +1,298 @@
+"""`make bench`: the broker, compiled and not, beside RabbitMQ where it is installed, interleaved in one run.
+
+On a shared machine only numbers of one run compare, and of those the CPU per message most: so every scenario is
+measured for every broker before the next repetition begins, and the medians are printed side by side. The load comes
+from `amqpload`, a C client that costs about one microsecond a message; see bench/README.md for what it prints.
+
+    bench/run.py                      everything, a few minutes
+    bench/run.py --quick              one repetition, small counts: does it work, roughly how fast
+    bench/run.py --only compiled,uncompiled --scenarios 1+1,w1
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from tests.tools.broker_process import BrokerProcess  # noqa: E402 - the tools are imported from the tree they lie in
+
+COMPILED = ROOT / "build" / "compiled"
+SOURCES = ROOT / "src"
+RABBIT_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+RABBIT_PORT = 15673
+QUEUES = 9
+# A fast broker gets more messages, or its runs are too short for the 10 ms ticks of the CPU clock.
+OUR_SCALE = 3.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One way to load a broker. `recv` drains what `send` left: list it after `send`."""
+
+    count: int
+    warmup: int
+    senders: int
+    receivers: int
+    queues: int
+    window: int
+    what: str
+
+
+SCENARIOS = {
+    "1+1": Scenario(60_000, 10_000, 1, 1, 1, 1000, "1 sender, 1 receiver, 1000 in flight"),
+    "send": Scenario(40_000, 8_000, 1, 0, 1, 1000, "1 sender alone"),
+    "recv": Scenario(40_000, 0, 0, 1, 1, 1000, "1 receiver alone, what `send` left"),
+    "8+8": Scenario(80_000, 16_000, 8, 8, 8, 1000, "8 senders, 8 receivers, 8 queues"),
+    "w1": Scenario(1_500, 200, 1, 1, 1, 1, "1 sender that waits for each acknowledgement"),
+    "8xw1": Scenario(5_000, 800, 8, 8, 8, 1, "8 such senders"),
+}
+
+
+@dataclass
+class Target:
+    """One broker under test. `options` go to amqpload."""
+
+    name: str
+    port: int
+    pid: int
+    options: list[str]
+    scale: float = 1.0
+    results: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def median(self, scenario: str, *path: str) -> float | None:
+        values = []
+        for result in self.results.get(scenario, []):
+            value: Any = result
+            for key in path:
+                value = value[key]
+            values.append(float(value))
+        return statistics.median(values) if values else None
+
+
+def build_load_generator(directory: Path) -> Path:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        sys.exit("bench: needs a C compiler: apt-get install gcc")
+    program = directory / "amqpload"
+    subprocess.run(
+        [compiler, "-O2", "-Wall", "-Wextra", "-o", str(program), str(ROOT / "bench" / "amqpload.c")], check=True
+    )
+    return program
+
+
+def start_ours(stack: ExitStack, directory: Path, name: str, python_path: Path) -> Target:
+    """Receivers settle as the SDKs do: unsettled disposition, and the broker's answer is waited for (`--second`)."""
+    broker = BrokerProcess(
+        directory / name, queues=[f"bench{number}" for number in range(QUEUES)], python_path=python_path
+    )
+    broker.start()
+    stack.callback(broker.close)
+    options = ["--user", "RootManageSharedAccessKey", "--pass", "SAS_KEY_VALUE", "--address", "bench%d", "--second"]
+    return Target(name, broker.port, broker.pid, options, OUR_SCALE)
+
+
+def start_rabbit(stack: ExitStack, directory: Path) -> list[Target]:
+    """One private node serves both kinds of queue; it refuses receiver settle mode second, so `first` it is."""
+    script = str(ROOT / "bench" / "rabbit.sh")
+    home = str(directory / "rabbit")
+    started = subprocess.run(
+        [script, "start", home, str(RABBIT_PORT)], check=True, capture_output=True, text=True, timeout=120
+    )
+    stack.callback(subprocess.run, [script, "stop", home, str(RABBIT_PORT)], check=False, timeout=60)
+    pid = int(started.stdout.split()[-1])
+    common = ["--user", "guest", "--pass", "guest", "--vhost", "vhost:/", "--address"]
+    return [
+        Target("rabbit-classic", RABBIT_PORT, pid, [*common, "/amq/queue/cq%d"]),
+        Target("rabbit-quorum", RABBIT_PORT, pid, [*common, "/amq/queue/qq%d"]),
+    ]
+
+
+def start_targets(stack: ExitStack, directory: Path, only: set[str]) -> list[Target]:
+    """Those asked for and present; what is missing is said, in one line each."""
+    targets = []
+    if "compiled" in only:
+        if list(COMPILED.glob("*.so")) + list(COMPILED.glob("spillway/**/*.so")):
+            targets.append(start_ours(stack, directory, "compiled", COMPILED))
+        else:
+            print("bench: no compiled build in build/compiled, left out")
+    if "uncompiled" in only:
+        targets.append(start_ours(stack, directory, "uncompiled", SOURCES))
+    if only & {"rabbit-classic", "rabbit-quorum"}:
+        if RABBIT_SERVER.exists():
+            targets += [target for target in start_rabbit(stack, directory) if target.name in only]
+        else:
+            print("bench: rabbitmq-server is not installed, left out (apt-get install rabbitmq-server)")
+    return targets
+
+
+def measure(load: Path, target: Target, name: str, scale: float, size_bytes: int) -> dict[str, Any]:
+    """One run of the load generator. Its own error, if any, is in the result."""
+    scenario = SCENARIOS[name]
+    factor = scale * target.scale
+    command = [str(load), "--port", str(target.port), "--pid", str(target.pid), "--label", f"{target.name} {name}"]
+    command += ["--senders", str(scenario.senders), "--receivers", str(scenario.receivers)]
+    command += ["--queues", str(scenario.queues), "--window", str(scenario.window), "--credit", "1000"]
+    command += ["--count", str(int(scenario.count * factor)), "--warmup", str(int(scenario.warmup * factor))]
+    command += ["--size", str(size_bytes), "--idle", "30", *target.options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if not done.stdout.strip():
+        return {"error": done.stderr.strip() or f"exit {done.returncode}"}
+    result: dict[str, Any] = json.loads(done.stdout)
+    result["load_average"] = round(os.getloadavg()[0], 2)
+    return result
+
+
+def measure_all(load: Path, targets: list[Target], names: list[str], chosen: argparse.Namespace) -> list[str]:
+    """Interleaved. Returns what went wrong."""
+    wrong = []
+    for repetition in range(chosen.reps):
+        for name in names:
+            for target in targets:
+                result = measure(load, target, name, chosen.scale, chosen.size)
+                if result.get("error"):
+                    wrong.append(f"{target.name} {name}: {result['error']}")
+                    print(f"bench: {wrong[-1]}")
+                else:
+                    target.results.setdefault(name, []).append(result)
+        print(f"bench: repetition {repetition + 1} of {chosen.reps} done")
+    return wrong
+
+
+COLUMNS: list[tuple[str, tuple[str, ...]]] = [
+    ("msg/s", ("rate",)),
+    ("send/s", ("send_rate",)),
+    ("recv/s", ("recv_rate",)),
+    ("cpu us", ("broker_cpu_us_per_msg",)),
+    ("cores", ("broker_cores",)),
+    ("ack p50", ("send_latency_us", "p50")),
+    ("ack p99", ("send_latency_us", "p99")),
+    ("e2e p50", ("e2e_latency_us", "p50")),
+    ("e2e p99", ("e2e_latency_us", "p99")),
+]
+
+
+def table(targets: list[Target], names: list[str]) -> str:
+    """Medians; latencies in microseconds; ratios are of the first broker against this one, more is better for it."""
+    lines = ["scenario broker          " + "".join(f"{title:>9}" for title, _ in COLUMNS) + "   rate x  cpu x"]
+    for name in names:
+        for target in targets:
+            values = [target.median(name, *path) for _, path in COLUMNS]
+            if values[0] is None:
+                continue
+            cells = "".join(
+                f"{value:9.2f}" if title == "cores" else f"{value:9.1f}" if title == "cpu us" else f"{value:9.0f}"
+                for (title, _), value in zip(COLUMNS, values, strict=True)
+                if value is not None
+            )
+            lines.append(f"{name:<8} {target.name:<16}{cells}" + ratios(targets[0], target, name))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def ratios(first: Target, other: Target, name: str) -> str:
+    rate, cpu = (first.median(name, key) for key in ("rate", "broker_cpu_us_per_msg"))
+    other_rate, other_cpu = (other.median(name, key) for key in ("rate", "broker_cpu_us_per_msg"))
+    if first is other or not (rate and cpu and other_rate and other_cpu):
+        return ""
+    return f"{rate / other_rate:9.1f}{other_cpu / cpu:7.1f}"
+
+
+def sync_us(directory: Path, count: int = 200) -> dict[str, float]:
+    """What one 4 KB fdatasync into written space costs here: the floor of every acknowledgement."""
+    path = directory / "sync"
+    with path.open("wb", buffering=0) as file:
+        file.write(bytes(4096 * count))
+        os.fsync(file.fileno())
+        file.seek(0)
+        took = []
+        for _ in range(count):
+            file.write(bytes(4096))
+            begun = time.perf_counter()
+            os.fdatasync(file.fileno())
+            took.append((time.perf_counter() - begun) * 1e6)
+    took.sort()
+    return {"p50": round(took[count // 2]), "p99": round(took[int(count * 0.99)])}
+
+
+def machine(directory: Path) -> dict[str, Any]:
+    model = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.machine(),
+    )
+    rabbit = ""
+    if RABBIT_SERVER.exists():
+        asked = subprocess.run(["dpkg-query", "-W", "-f=${Version}", "rabbitmq-server"], capture_output=True, text=True)
+        rabbit = asked.stdout.strip()
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "rabbitmq": rabbit or None,
+        "fdatasync_4k_us": sync_us(directory),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def report(targets: list[Target], names: list[str], wrong: list[str], facts: dict[str, Any]) -> dict[str, Any]:
+    medians = {
+        name: {
+            target.name: {title: target.median(name, *path) for title, path in COLUMNS}
+            for target in targets
+            if target.results.get(name)
+        }
+        for name in names
+    }
+    raw = [result for target in targets for name in names for result in target.results.get(name, [])]
+    about = {name: SCENARIOS[name].what for name in names}
+    return {"machine": facts, "scenarios": about, "medians": medians, "errors": wrong, "runs": raw}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one repetition of small counts")
+    parser.add_argument("--reps", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies every count")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--scenarios", default=",".join(SCENARIOS))
+    parser.add_argument("--only", default="compiled,uncompiled,rabbit-classic,rabbit-quorum")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "bench.json")
+    parser.add_argument("--data", type=Path, help="where the brokers keep their data (a temporary directory)")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.reps, chosen.scale = 1, 0.2
+    names = chosen.scenarios.split(",")
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-", dir=chosen.data)))
+        load = build_load_generator(directory)
+        facts = machine(directory)
+        targets = start_targets(stack, directory, set(chosen.only.split(",")))
+        if not targets:
+            sys.exit("bench: nothing to measure")
+        wrong = measure_all(load, targets, names, chosen)
+    print("\n" + table(targets, names))
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen.out.write_text(json.dumps(report(targets, names, wrong, facts), indent=1) + "\n")
+    print(f"bench: raw results in {chosen.out}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

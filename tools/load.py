@@ -1,0 +1,180 @@
+"""`make load`: a deep queue costs disk, not memory and not start-up time.
+
+Fills a queue with 1,000,000 waiting messages of 1 KB, one with 200,000 scheduled and one with 200,000 deferred, and
+compares resident memory with the same broker at 10,000, and the time to ready with an empty store's. Memory is read
+twice: in the life that took the messages, and in a fresh one that has just handed some out.
+
+Writes docs/evidence/load.json; ends with status 1 if a limit is broken.
+"""
+
+import argparse
+import json
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from tests.tools.broker_process import BrokerProcess  # noqa: E402 - the tools are imported from the tree they lie in
+
+COMPILED = ROOT / "build" / "compiled"
+SHALLOW = 10_000
+MEMORY_BYTES_MAX = 60 * 1024 * 1024  # above the shallow queue's
+READY_S_MAX = 0.5  # above an empty store's
+STARTS = 5  # the median of so many
+# With header and properties the encoded message is 1,024 bytes, and a million of them fit a queue's default size.
+BODY_BYTES = 942
+HANDED_OUT = 2_000
+SETTLE_S = 2.0  # let the writer finish its checkpoint before memory is read
+SCHEDULE_S = 24 * 3600
+QUEUE = "deep"
+
+
+@dataclass
+class Depth:
+    """One broker at one depth."""
+
+    messages: int
+    ready_s: float
+    rss_after_filling: int
+    rss_after_restart: int
+    rss_after_handing_out: int
+    filled_per_s: float
+    store_bytes: int
+
+
+class Filler:
+    """amqpload with the words for the three kinds."""
+
+    def __init__(self, directory: Path) -> None:
+        compiler = shutil.which("gcc") or shutil.which("cc")
+        if compiler is None:
+            sys.exit("load: needs a C compiler: apt-get install gcc")
+        self.program = directory / "amqpload"
+        subprocess.run([compiler, "-O2", "-o", str(self.program), str(ROOT / "bench" / "amqpload.c")], check=True)
+
+    def fill(self, broker: BrokerProcess, kind: str, count: int) -> float:
+        """Returns messages per second."""
+        begun = time.monotonic()
+        more = ["--schedule", str(SCHEDULE_S)] if kind == "scheduled" else []
+        self._run(broker, count, "--receivers", "0", *more)
+        if kind == "deferred":
+            self._run(broker, count, "--senders", "0", "--defer")
+        return count / (time.monotonic() - begun)
+
+    def take(self, broker: BrokerProcess, count: int) -> None:
+        """Receive and complete some, so that the resident window is in use."""
+        self._run(broker, count, "--senders", "0", "--second")
+
+    def _run(self, broker: BrokerProcess, count: int, *more: str) -> None:
+        command = [str(self.program), "--port", str(broker.port), "--address", QUEUE, "--count", str(count)]
+        command += ["--user", "RootManageSharedAccessKey", "--pass", "SAS_KEY_VALUE", "--size", str(BODY_BYTES)]
+        done = subprocess.run([*command, "--idle", "60", *more], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def median_ready_s(broker: BrokerProcess) -> float:
+    """Stop and start the broker a few times; the last life is left running."""
+    took = []
+    for _ in range(STARTS):
+        if broker.is_running:
+            assert broker.stop() == 0
+        broker.start()
+        took.append(broker.ready_s)
+    return round(statistics.median(took), 3)
+
+
+def store_bytes(data: Path) -> int:
+    return sum(path.stat().st_size for path in data.rglob("*") if path.is_file())
+
+
+def rss(broker: BrokerProcess) -> int:
+    time.sleep(SETTLE_S)
+    return broker.rss_bytes
+
+
+def measure_depth(broker: BrokerProcess, filler: Filler, kind: str, have: int, want: int) -> Depth:
+    """Fill up to `want` in a fresh life, then restart. For waiting messages a few are handed out and sent again."""
+    filled_per_s = filler.fill(broker, kind, want - have)
+    after_filling = rss(broker)
+    ready_s = median_ready_s(broker)
+    after_restart = rss(broker)
+    if kind == "waiting":
+        filler.take(broker, HANDED_OUT)
+        filler.fill(broker, kind, HANDED_OUT)
+    after_handing_out = rss(broker)
+    assert broker.data is not None
+    size = store_bytes(broker.data)
+    return Depth(want, ready_s, after_filling, after_restart, after_handing_out, round(filled_per_s), size)
+
+
+def measure_kind(directory: Path, filler: Filler, kind: str, deep: int, python_path: Path) -> dict[str, Any]:
+    """Empty, shallow and deep, one after the other in one data directory."""
+    broker = BrokerProcess(directory / kind, queues=[QUEUE], python_path=python_path)
+    with broker:
+        empty_ready_s = median_ready_s(broker)
+        shallow = measure_depth(broker, filler, kind, 0, SHALLOW)
+        assert broker.stop() == 0
+        broker.start()
+        deepest = measure_depth(broker, filler, kind, SHALLOW, deep)
+    growth = {
+        name: getattr(deepest, name) - getattr(shallow, name)
+        for name in ("rss_after_filling", "rss_after_restart", "rss_after_handing_out")
+    }
+    ready_more_s = round(deepest.ready_s - empty_ready_s, 3)
+    return {
+        "empty_ready_s": empty_ready_s,
+        "shallow": asdict(shallow),
+        "deep": asdict(deepest),
+        "growth_bytes": growth,
+        "growth_bytes_max": MEMORY_BYTES_MAX,
+        "ready_more_s": ready_more_s,
+        "ready_more_s_max": READY_S_MAX,
+        "holds": max(growth.values()) <= MEMORY_BYTES_MAX and ready_more_s <= READY_S_MAX,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--waiting", type=int, default=1_000_000)
+    parser.add_argument("--scheduled", type=int, default=200_000)
+    parser.add_argument("--deferred", type=int, default=200_000)
+    parser.add_argument("--kinds", default="waiting,scheduled,deferred")
+    parser.add_argument(
+        "--uncompiled", action="store_true", help="measure the sources even if a compiled build is there"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "load.json")
+    chosen = parser.parse_args()
+    is_compiled = not chosen.uncompiled and any(COMPILED.glob("**/*.so"))
+    facts: dict[str, Any] = {
+        "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "compiled": is_compiled,
+        "message_bytes": 1024,
+    }
+    with tempfile.TemporaryDirectory(prefix="spillway-load-") as name:
+        directory = Path(name)
+        filler = Filler(directory)
+        for kind in chosen.kinds.split(","):
+            print(f"load: {getattr(chosen, kind)} {kind}")
+            facts[kind] = measure_kind(
+                directory, filler, kind, getattr(chosen, kind), COMPILED if is_compiled else ROOT / "src"
+            )
+            print(json.dumps(facts[kind], indent=2))
+            shutil.rmtree(directory / kind)
+    holds = all(facts[kind]["holds"] for kind in chosen.kinds.split(","))
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen.out.write_text(json.dumps({**facts, "holds": holds}, indent=2) + "\n")
+    print("load: " + ("all limits hold" if holds else "a limit is BROKEN"))
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
