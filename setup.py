@@ -87,7 +87,7 @@ class BuildAllOrNothing(build_ext):  # type: ignore[misc,unused-ignore]
             say(f"plain Python, not compiled: {error}")
             for output in self.get_outputs():
                 Path(output).unlink(missing_ok=True)
-            self.extensions = []
+            self.extensions: list[Any] = []
 
 
 if "--can-compile" in sys.argv:  # asked by the Makefile

@@ -1,0 +1,133 @@
+"""The tests' own plugin: contract ids, results for the scorecard, no skip without a reason."""
+
+import importlib.machinery
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.contract import claim_problem, load_rows
+from tests.skips import ALLOWED_FILE, is_allowed, load_allowed
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPILED_SAMPLES = ("spillway.model.entity", "spillway.broker.commands")
+
+
+@dataclass
+class Outcome:
+    """One test: `passed`, `failed` or `skipped`, and the rows it shows."""
+
+    contract: list[str] = field(default_factory=list)
+    outcome: str = "passed"
+    reason: str = ""
+    duration_s: float = 0.0
+
+
+class Results:
+    """Collects what every test came to; registered as a plugin for one session."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.rows = load_rows()
+        self.outcomes: dict[str, Outcome] = {}
+        self.refused_skips: list[str] = []
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        problems = []
+        for item in items:
+            ids: list[object] = [row_id for mark in item.iter_markers("contract") for row_id in mark.args]
+            if item.get_closest_marker("contract") is not None:
+                problem = claim_problem(ids, self.rows)
+                if problem is not None:
+                    problems.append(f"{item.nodeid}: {problem}")
+            self.outcomes[item.nodeid] = Outcome(contract=[str(row_id) for row_id in ids], outcome="not run")
+        if problems:
+            raise pytest.UsageError("\n".join(problems))
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            self.outcomes.pop(item.nodeid, None)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        # A module that skips itself (importorskip) has no tests to report it.
+        if report.outcome == "skipped":
+            self.outcomes[report.nodeid] = Outcome(outcome="skipped", reason=_reason(report.longrepr))
+        elif report.outcome == "failed":
+            self.outcomes[report.nodeid] = Outcome(outcome="failed", reason="not collected")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test has three reports, for its set-up, itself and its tear-down; the worst one counts."""
+        result = self.outcomes.setdefault(report.nodeid, Outcome())
+        result.duration_s += report.duration
+        if report.outcome == "failed":
+            result.outcome = "failed"
+        elif report.outcome == "skipped" and result.outcome != "failed":
+            result.outcome = "skipped"
+            result.reason = getattr(report, "wasxfail", "") or _reason(report.longrepr)
+        elif report.when == "call" and result.outcome == "not run":
+            result.outcome = "passed"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        allowed = load_allowed(ALLOWED_FILE.read_text(encoding="utf-8"))
+        self.refused_skips = [
+            test
+            for test, result in self.outcomes.items()
+            if result.outcome == "skipped" and not is_allowed(test, allowed)
+        ]
+        if self.refused_skips and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        path: str | None = self.config.getoption("--results-file")
+        if path is not None:
+            self.write(ROOT / path, is_complete=session.exitstatus in (0, 1))
+
+    def write(self, path: Path, is_complete: bool) -> None:
+        content = {
+            "finished_at_s": time.time(),
+            "is_complete": is_complete,
+            "is_compiled": bool(self.config.getoption("--expect-compiled")),
+            "tests": [
+                {
+                    "test": test,
+                    "contract": result.contract,
+                    "outcome": result.outcome,
+                    "reason": result.reason,
+                    "duration_s": round(result.duration_s, 3),
+                }
+                for test, result in self.outcomes.items()
+            ],
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.refused_skips:
+            terminalreporter.section("skips that tests/allowed_skips.txt does not list")
+            for test in self.refused_skips:
+                terminalreporter.line(f"{test}: {self.outcomes[test].reason}")
+
+
+def _reason(longrepr: object) -> str:
+    return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr or "")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("spillway")
+    group.addoption("--results-file", metavar="FILE", help="write every test's result and contract ids as JSON")
+    group.addoption("--expect-compiled", action="store_true", help="fail unless the hot rooms are compiled")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--expect-compiled"):
+        _check_compiled()
+    config.pluginmanager.register(Results(config), "spillway-results")
+
+
+def _check_compiled() -> None:
+    suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+    for name in COMPILED_SAMPLES:
+        origin = str(importlib.import_module(name).__file__)
+        if not origin.endswith(suffixes):
+            raise pytest.UsageError(f"{name} is not compiled: {origin}")
