@@ -1,0 +1,219 @@
+"""The house: which room may import which. Reads the sources, imports nothing.
+
+The table is the design's; a change to it is a decision, not a repair. What each room must never know about follows from
+it: a room cannot speak SQL, AMQP or HTTP if it may not import what does.
+"""
+
+import ast
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "spillway"
+
+MODULES_WITH_CLOCKS_AND_IO = frozenset(
+    {"asyncio", "concurrent", "multiprocessing", "os", "pathlib", "random", "secrets", "selectors", "shutil", "signal"}
+    | {
+        "socket",
+        "socketserver",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "http",
+        "urllib.request",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a room may import besides itself and the standard library."""
+
+    rooms: frozenset[str] = frozenset()
+    packages: frozenset[str] = frozenset()
+    # Of these rooms only these modules.
+    only: tuple[tuple[str, frozenset[str]], ...] = ()
+    # These packages in one file only.
+    in_file: tuple[tuple[str, str], ...] = ()
+    is_pure: bool = False  # no IO, clock or randomness of its own
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+EVERY_ROOM = names("model amqp dialect broker store server admin client paired spark lab pytest_plugin cli testing")
+ROOMS = {
+    "model": Room(is_pure=True),
+    "amqp": Room(is_pure=True),
+    "broker": Room(names("model"), is_pure=True),
+    "dialect": Room(names("amqp broker model"), is_pure=True),
+    "store": Room(names("model"), names("apsw"), in_file=(("asyncpg", "postgres"),)),
+    "server": Room(names("model amqp broker dialect store"), names("cryptography uvloop")),
+    "admin": Room(names("broker model"), names("starlette uvicorn h11 wsproto defusedxml")),
+    "client": Room(names("amqp dialect model"), only=(("dialect", names("addresses annotations cbs")),)),
+    "paired": Room(names("model"), names("azure")),
+    "spark": Room(names("client paired model"), names("pyspark pyarrow pandas azure")),
+    "lab": Room(EVERY_ROOM - names("lab pytest_plugin testing"), names("azure rich typer")),
+    "pytest_plugin": Room(EVERY_ROOM - names("lab pytest_plugin testing"), names("azure pytest")),
+    "cli": Room(EVERY_ROOM - names("testing"), names("typer rich apsw azure uvloop")),
+    "testing": Room(names("model amqp broker store")),
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, with where it stands."""
+
+    file: Path
+    line: int
+    module: str
+    is_relative: bool
+    is_inside_function: bool
+    is_for_types: bool
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(SOURCE.parent.parent)}:{self.line}: imports {self.module}"
+
+
+class Imports(ast.NodeVisitor):
+    """Every import of a file. `from spillway import model` counts as `spillway.model`."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.found: list[Import] = []
+        self._functions = 0
+        self._type_blocks = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._functions += 1
+        self.generic_visit(node)
+        self._functions -= 1
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.visit_FunctionDef(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        is_for_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        self._type_blocks += is_for_types
+        for child in node.body:
+            self.visit(child)
+        self._type_blocks -= is_for_types
+        for child in node.orelse:
+            self.visit(child)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._add(node.lineno, alias.name, is_relative=False)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        module = node.module or ""
+        for alias in node.names:
+            whole = f"{module}.{alias.name}" if module.count(".") < 2 and module.startswith("spillway") else module
+            self._add(node.lineno, whole, is_relative=node.level > 0)
+
+    def _add(self, line: int, module: str, is_relative: bool) -> None:
+        self.found.append(Import(self.file, line, module, is_relative, self._functions > 0, self._type_blocks > 0))
+
+
+def imports_of(file: Path, text: str | None = None) -> list[Import]:
+    visitor = Imports(file)
+    visitor.visit(ast.parse(text if text is not None else file.read_text(encoding="utf-8"), str(file)))
+    return visitor.found
+
+
+def room_of(file: Path) -> str:
+    """The room a file stands in; empty for the package's own files."""
+    parts = file.relative_to(SOURCE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def problem(room: str, found: Import) -> str | None:
+    """Why this import breaks the direction, or None."""
+    if found.is_relative:
+        return "is relative: absolute imports show the room"
+    parts = found.module.split(".")
+    if parts[0] != "spillway":
+        return _package_problem(ROOMS[room], parts[0], found)
+    if len(parts) == 1 or parts[1] == room or parts[1] not in EVERY_ROOM:
+        return None
+    if parts[1] not in ROOMS[room].rooms:
+        return f"{room} may import {', '.join(sorted(ROOMS[room].rooms)) or 'no other room'}"
+    for other, modules in ROOMS[room].only:
+        if parts[1] == other and len(parts) > 2 and parts[2] not in modules:
+            return f"of {other} the {room} room may know {', '.join(sorted(modules))}"
+    if room == "cli" and not found.is_inside_function and not found.is_for_types:
+        return "cli imports rooms inside the command's function, so that --help loads none"
+    return None
+
+
+def _package_problem(room: Room, package: str, found: Import) -> str | None:
+    if package in sys.stdlib_module_names:
+        if room.is_pure and {package, found.module} & MODULES_WITH_CLOCKS_AND_IO:
+            return "a pure room has no IO, clock or randomness"
+        return None
+    if package in room.packages or (package, found.file.stem) in room.in_file:
+        return None
+    return f"{package} is not among what this room may depend on"
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_imports_follow_the_houses_direction(file: Path) -> None:
+    room = room_of(file)
+    if room == "":
+        outside = [found for found in imports_of(file) if not found.module.startswith("spillway.cli")]
+        assert all(found.module.split(".")[0] in sys.stdlib_module_names for found in outside), outside
+        return
+    problems = [f"{found}: {why}" for found in imports_of(file) if (why := problem(room, found)) is not None]
+    assert not problems, "\n".join(problems)
+
+
+def test_every_room_is_in_the_table() -> None:
+    standing = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    assert standing <= set(ROOMS) == EVERY_ROOM
+
+
+@pytest.mark.parametrize(
+    ("room", "text", "is_allowed"),
+    [
+        ("broker", "from spillway.model.entity import QueueSettings", True),
+        ("broker", "from spillway.amqp.codec import encode", False),
+        ("broker", "def f():\n    import spillway.amqp.codec", False),
+        ("broker", "from spillway import store", False),
+        ("broker", "import time", False),
+        ("amqp", "from spillway.model import limits", False),
+        ("amqp", "import struct, uuid", True),
+        ("amqp", "import asyncio", False),
+        ("model", "from spillway.model import limits", True),
+        ("model", "import apsw", False),
+        ("store", "from spillway.broker.commands import Send", False),
+        ("store", "import apsw", True),
+        ("store", "import asyncpg", False),
+        ("dialect", "from urllib.parse import unquote", True),
+        ("dialect", "import urllib.request", False),
+        ("server", "from spillway.store.sqlite import SqliteJournal", True),
+        ("server", "from spillway.admin import app", False),
+        ("client", "from spillway.dialect.annotations import LOCKED_UNTIL", True),
+        ("client", "from spillway.dialect.peer import Peer", False),
+        ("client", "from spillway.dialect import peer", False),
+        ("client", "from spillway.broker.commands import Send", False),
+        ("cli", "from spillway.server.pump import Pump", False),
+        ("cli", "def command():\n    from spillway.server.pump import Pump", True),
+        ("cli", "if TYPE_CHECKING:\n    from spillway.server.pump import Pump", True),
+        ("cli", "from spillway.cli.errors import UsageError", True),
+        ("server", "from spillway.testing.clock import FakeClock", False),
+        ("server", "from . import pump", False),
+        ("paired", "from spillway.client.sender import Sender", False),
+    ],
+)
+def test_the_guard_itself_tells_good_from_bad(room: str, text: str, is_allowed: bool) -> None:
+    found = imports_of(SOURCE / room / "example.py", text)
+    assert (not any(problem(room, one) for one in found)) is is_allowed
