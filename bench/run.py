@@ -228,14 +228,8 @@ def sync_us(directory: Path, count: int = 200) -> dict[str, float]:
 
 
 def machine(directory: Path) -> dict[str, Any]:
-    model = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.machine(),
-    )
+    about_cpu = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.split(":", 1)[1].strip() for line in about_cpu if line.startswith("model name")]
     rabbit = ""
     if RABBIT_SERVER.exists():
         asked = subprocess.run(["dpkg-query", "-W", "-f=${Version}", "rabbitmq-server"], capture_output=True, text=True)

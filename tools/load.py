@@ -148,9 +148,7 @@ def main() -> int:
     parser.add_argument("--scheduled", type=int, default=200_000)
     parser.add_argument("--deferred", type=int, default=200_000)
     parser.add_argument("--kinds", default="waiting,scheduled,deferred")
-    parser.add_argument(
-        "--uncompiled", action="store_true", help="measure the sources even if a compiled build is there"
-    )
+    parser.add_argument("--uncompiled", action="store_true", help="the sources, even if there is a compiled build")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "load.json")
     chosen = parser.parse_args()
     is_compiled = not chosen.uncompiled and any(COMPILED.glob("**/*.so"))
