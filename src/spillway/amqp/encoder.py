@@ -27,7 +27,6 @@ from spillway.amqp.types import (
     UShort,
 )
 
-
 _U32: Final = struct.Struct(">I")
 _U32_U32: Final = struct.Struct(">II")
 _F32: Final = struct.Struct(">f")
