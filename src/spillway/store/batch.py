@@ -1,0 +1,109 @@
+"""The net effect of many turns, so that one commit writes what is left of them.
+
+A message that is added and removed by turns of the same commit is never written at all; one that is added, changed
+and moved is written once, at its last place. Turns are taken in order, and the batch is all or nothing, so nobody can
+see the difference. What is read back for a change comes from the same transaction.
+"""
+
+from collections.abc import Callable
+
+from spillway.model.message import StoredMessage
+from spillway.model.records import (
+    Counters,
+    EntityPut,
+    EntityRemoved,
+    MessageAdded,
+    MessageChanged,
+    MessageMoved,
+    MessageRemoved,
+    Record,
+    Turn,
+)
+from spillway.store.changes import changed, moved
+from spillway.store.rows import SEQUENCE_BITS, DamagedRow, entity_id_of, row_key
+
+
+class Batch:
+    """`gone` is deleted first, then `fresh` is inserted: a changed row is in both."""
+
+    def __init__(self, read: Callable[[int], StoredMessage | DamagedRow | None]) -> None:
+        self._read = read
+        self.fresh: dict[int, StoredMessage | DamagedRow] = {}  # by key
+        self.gone: set[int] = set()  # keys
+        self.puts: dict[int, EntityPut] = {}
+        self.removed: set[int] = set()  # entity ids
+        self.counters: dict[int, Counters] = {}
+        self.clock_ms = 0
+        self.last_entity_id = 0
+        self.is_empty = True
+
+    def add(self, turn: Turn) -> None:
+        if turn.is_empty():
+            return
+        self.is_empty = False
+        fresh = self.fresh
+        for group in turn.groups:
+            for record in group:
+                if isinstance(record, MessageAdded):
+                    fresh[record.entity_id << SEQUENCE_BITS | record.stored.sequence_number] = record.stored
+                elif isinstance(record, MessageRemoved):
+                    key = record.entity_id << SEQUENCE_BITS | record.sequence_number
+                    if fresh.pop(key, None) is None:
+                        self.gone.add(key)
+                else:
+                    self._add_rare(record)
+        if turn.counters:
+            self.counters.update(turn.counters)  # absolute values: the last ones stand
+        if turn.now_ms > self.clock_ms:
+            self.clock_ms = turn.now_ms
+
+    def _add_rare(self, record: Record) -> None:
+        if isinstance(record, MessageChanged):
+            key = row_key(record.entity_id, record.sequence_number)
+            row = self._take(key)
+            # A damaged row stays as it is: a new checksum over it would make it look sound.
+            self.fresh[key] = row if isinstance(row, DamagedRow) else changed(row, record)
+        elif isinstance(record, MessageMoved):
+            row = self._take(row_key(record.from_entity_id, record.from_sequence_number))
+            key = row_key(record.to_entity_id, record.to_sequence_number)
+            self.fresh[key] = DamagedRow(row.at(key)) if isinstance(row, DamagedRow) else moved(row, record)
+        elif isinstance(record, EntityPut):
+            self.puts[record.entity_id] = record
+            self.last_entity_id = max(self.last_entity_id, record.entity_id)
+        elif isinstance(record, EntityRemoved):
+            self._remove_entity(record.entity_id)
+        else:
+            raise AssertionError(f"a record the store does not know: {type(record).__name__}")
+
+    def _take(self, key: int) -> StoredMessage | DamagedRow:
+        """The row as the turns so far left it; its old place is given up."""
+        row = self.fresh.pop(key, None)
+        if row is None:
+            assert key not in self.gone, "a message that was removed cannot change"
+            assert entity_id_of(key) not in self.removed, "a message of a removed entity cannot change"
+            row = self._read(key)
+            assert row is not None, f"no message {key & (1 << SEQUENCE_BITS) - 1} in entity {entity_id_of(key)}"
+            self.gone.add(key)
+        return row
+
+    def _remove_entity(self, entity_id: int) -> None:
+        self.removed.add(entity_id)
+        self.puts.pop(entity_id, None)
+        self.counters.pop(entity_id, None)
+        for key in [key for key in self.fresh if entity_id_of(key) == entity_id]:
+            del self.fresh[key]
+
+    def runs_gone(self) -> list[tuple[int, int]]:
+        """`gone` as ranges without gaps: a queue is mostly emptied in order, and one range is one statement."""
+        if not self.gone:
+            return []
+        keys = sorted(self.gone)
+        runs: list[tuple[int, int]] = []
+        first = last = keys[0]
+        for key in keys:
+            if key > last + 1:
+                runs.append((first, last))
+                first = key
+            last = key
+        runs.append((first, last))
+        return runs

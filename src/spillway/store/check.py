@@ -1,0 +1,48 @@
+"""The full check of a journal that nobody has open. Its time grows with the depth."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from spillway.store.catalogue import read_catalogue
+from spillway.store.errors import StoreDamaged, explain
+from spillway.store.file import close_untouched, open_file
+from spillway.store.rows import DamagedRow, entity_id_of, sequence_number_of, stored_of
+from spillway.store.statements import STATEMENTS
+
+
+def check(path: Path) -> list[str]:
+    """Every tree, every row's checksum, every counter: what is wrong, nothing if all is well."""
+    try:
+        connection = open_file(path, "FULL", None)
+    except StoreDamaged as error:
+        return [str(error)]
+    try:
+        return list(_findings(connection, path))
+    except (apsw.Error, StoreDamaged) as error:
+        return [str(explain(error, path))]
+    finally:
+        close_untouched(connection)
+
+
+def _findings(connection: apsw.Connection, path: Path) -> Iterator[str]:
+    for (finding,) in connection.execute("PRAGMA integrity_check"):
+        if finding != "ok":
+            yield " ".join(str(finding).split())
+    catalogue, graveyard = read_catalogue(connection, path)
+    paths = {row.put.entity_id: row.put.path for row in catalogue.entities}
+    for columns in connection.execute(STATEMENTS["select_all"]):
+        key = columns[0]
+        if isinstance(key, int) and isinstance(stored_of(columns), DamagedRow):
+            entity = paths.get(entity_id_of(key), "a removed entity")
+            yield f"message {sequence_number_of(key)} of {entity}: its checksum does not hold"
+    counted = {columns[0]: columns[1:] for columns in connection.execute(STATEMENTS["count_rows"])}
+    for row in catalogue.entities:
+        held = counted.pop(row.put.entity_id, (0, 0, 0))
+        said = (row.counters.active, row.counters.deferred, row.counters.scheduled)
+        if held != said:
+            yield f"{row.put.path}: it holds {held} active, deferred and scheduled messages, its counters say {said}"
+    for entity_id in counted:
+        if entity_id not in graveyard:
+            yield f"there are messages of an entity {entity_id} that does not exist"

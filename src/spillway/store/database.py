@@ -1,0 +1,213 @@
+"""One open SQLite file: what is written to it and read from it.
+
+Used by one thread at a time. Nothing is ever retried: after a failed sync the kernel may have dropped the pages, and
+the next sync would lie.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from spillway.model.message import StoredMessage
+from spillway.model.records import (
+    Catalogue,
+    LoadActive,
+    LoadDue,
+    LoadExpired,
+    LoadFrom,
+    LoadNumbers,
+    Query,
+    Rows,
+)
+from spillway.store.answers import fill
+from spillway.store.batch import Batch
+from spillway.store.catalogue import NO_COUNTERS, counters_checksum, meta_checksum, put_checksum, read_catalogue
+from spillway.store.errors import explain
+from spillway.store.file import FORMAT, PAGE_BYTES, close_untouched, open_file
+from spillway.store.rows import (
+    SEQUENCE_MASK,
+    DamagedRow,
+    columns_of,
+    entity_id_of,
+    row_key,
+    sequence_number_of,
+    stored_of,
+)
+from spillway.store.statements import STATEMENTS
+
+
+class Database:
+    """The open file. After an error of SQLite, only `abandon` is called."""
+
+    def __init__(self, path: Path, synchronous: str = "FULL", vfs: str | None = None) -> None:
+        self.path = path
+        self.wal_bytes = 0  # written to the log since it was last copied into the file
+        self.clock_ms = 0
+        self.last_entity_id = 0
+        self.graveyard: list[int] = []  # removed entities whose messages are still being deleted
+        self.connection = open_file(path, synchronous, vfs)
+        self.connection.set_wal_hook(self._on_wal)
+        self._cursor = self.connection.cursor()
+
+    def _on_wal(self, connection: apsw.Connection, name: str, frames: int) -> int:
+        self.wal_bytes = frames * PAGE_BYTES
+        return apsw.SQLITE_OK
+
+    def catalogue(self) -> Catalogue:
+        try:
+            catalogue, self.graveyard = read_catalogue(self.connection, self.path)
+        except apsw.Error as error:
+            raise explain(error, self.path) from error
+        self.clock_ms = catalogue.clock_ms
+        self.last_entity_id = catalogue.last_entity_id
+        return catalogue
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._cursor.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._cursor.execute("COMMIT")
+
+    def new_batch(self) -> Batch:
+        return Batch(self.read)
+
+    def read(self, key: int) -> StoredMessage | DamagedRow | None:
+        if self.graveyard and entity_id_of(key) in self.graveyard:
+            return None
+        found = self._cursor.execute(STATEMENTS["select_row"], (key,)).fetchall()
+        return stored_of(found[0]) if found else None
+
+    def write(self, batch: Batch) -> None:
+        """Inside `begin` and `commit`."""
+        cursor = self._cursor
+        self._write_entities(batch)
+        if batch.gone:
+            runs = batch.runs_gone()
+            before = self.connection.total_changes()
+            cursor.executemany(STATEMENTS["delete_messages"], runs)
+            if self.connection.total_changes() - before < len(batch.gone):
+                cursor.executemany(STATEMENTS["delete_parked"], runs)
+        active: list[tuple[object, ...]] = []
+        parked: list[tuple[object, ...]] = []
+        for key, row in batch.fresh.items():
+            columns = row.columns if isinstance(row, DamagedRow) else columns_of(key, row)
+            if columns[1] == 0:
+                active.append((key, *columns[3:]))
+            else:
+                parked.append(columns)
+        if active:
+            cursor.executemany(STATEMENTS["insert_message"], active)
+        if parked:
+            cursor.executemany(STATEMENTS["insert_parked"], parked)
+        self._write_counters(batch)
+
+    def _write_entities(self, batch: Batch) -> None:
+        for put in batch.puts.values():
+            assert put.entity_id not in self.graveyard, "entity ids are never used again"
+            new = (put.entity_id, put.kind, put.path, put.settings, put.parent_id, put_checksum(put))
+            zeros = counters_checksum(put.entity_id, NO_COUNTERS)
+            self._cursor.execute(STATEMENTS["put_entity"], (*new, zeros))
+        for entity_id in batch.removed:
+            self._cursor.execute(STATEMENTS["remove_entity"], (entity_id,))
+            self._cursor.execute(STATEMENTS["put_removed"], (entity_id,))
+            self.graveyard.append(entity_id)
+
+    def _write_counters(self, batch: Batch) -> None:
+        rows = [
+            (
+                counters.last_sequence_number,
+                counters.active,
+                counters.deferred,
+                counters.scheduled,
+                counters.size_bytes,
+                counters_checksum(entity_id, counters),
+                entity_id,
+            )
+            for entity_id, counters in batch.counters.items()
+            if entity_id not in batch.removed
+        ]
+        if rows:
+            self._cursor.executemany(STATEMENTS["put_counters"], rows)
+        clock_ms = max(self.clock_ms, batch.clock_ms)
+        last_entity_id = max(self.last_entity_id, batch.last_entity_id)
+        if (clock_ms, last_entity_id) != (self.clock_ms, self.last_entity_id):
+            checksum = meta_checksum(FORMAT, clock_ms, last_entity_id)
+            self._cursor.execute(STATEMENTS["put_meta"], (FORMAT, clock_ms, last_entity_id, checksum))
+            self.clock_ms, self.last_entity_id = clock_ms, last_entity_id
+
+    def bury(self, count_max: int) -> None:
+        """Delete some messages of a removed entity, inside `begin` and `commit`; all at once would stop the line."""
+        entity_id = self.graveyard[0]
+        bounds = (row_key(entity_id, 0), row_key(entity_id, SEQUENCE_MASK), count_max)
+        before = self.connection.total_changes()
+        self._cursor.execute(STATEMENTS["delete_some_messages"], bounds)
+        self._cursor.execute(STATEMENTS["delete_some_parked"], bounds)
+        if self.connection.total_changes() == before:
+            self._cursor.execute(STATEMENTS["forget_removed"], (entity_id,))
+            del self.graveyard[0]
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def answer(self, query: Query) -> Rows:
+        if self.graveyard and query.entity_id in self.graveyard:
+            return Rows([])
+        if isinstance(query, LoadNumbers):
+            return fill(query, self._numbered(query.entity_id, query.sequence_numbers))
+        cursor = self.connection.cursor()
+        try:
+            return fill(query, _decoded(cursor.execute(*_question(query))))
+        finally:
+            cursor.close()
+
+    def _numbered(self, entity_id: int, sequence_numbers: list[int]) -> Iterator[StoredMessage | int]:
+        for sequence_number in sorted(set(sequence_numbers)):
+            if 0 <= sequence_number <= SEQUENCE_MASK:
+                row = self.read(row_key(entity_id, sequence_number))
+                if row is not None:
+                    yield sequence_number if isinstance(row, DamagedRow) else row
+
+    # -- keeping house ---------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Copy the log into the file; the log is then written from its beginning again."""
+        self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self.wal_bytes = 0
+
+    def free_page_bytes(self) -> int:
+        return int(self.connection.pragma("freelist_count")) * PAGE_BYTES
+
+    def close(self) -> None:
+        """After this the file alone holds everything."""
+        self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self.connection.close()
+
+    def abandon(self) -> None:
+        """After a failure: let go of the file and write nothing more to it."""
+        close_untouched(self.connection)
+
+
+def _question(query: Query) -> tuple[str, tuple[int, ...]]:
+    last = row_key(query.entity_id, SEQUENCE_MASK)
+    if isinstance(query, LoadActive):
+        return STATEMENTS["select_active"], (row_key(query.entity_id, max(query.after, -1) + 1), last)
+    if isinstance(query, LoadFrom):
+        return STATEMENTS["select_any"], (row_key(query.entity_id, max(query.sequence_number, 0)), last)
+    if isinstance(query, LoadDue):
+        return STATEMENTS["select_due"], (query.entity_id,)
+    if isinstance(query, LoadExpired):
+        return STATEMENTS["select_expiring"], (query.entity_id,)
+    raise AssertionError(f"a query the store does not know: {type(query).__name__}")
+
+
+def _decoded(found: Iterator[tuple[object, ...]]) -> Iterator[StoredMessage | int]:
+    for columns in found:
+        row = stored_of(columns)
+        if isinstance(row, DamagedRow):
+            key = columns[0]
+            assert isinstance(key, int), "a rowid is an integer"
+            yield sequence_number_of(key)
+        else:
+            yield row

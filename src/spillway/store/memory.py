@@ -1,0 +1,216 @@
+"""The journal that forgets at the end of the process: the same promises, kept by dictionaries.
+
+No thread: a turn is remembered when `submit` returns, and the listener is told through `post` in the same order. It
+keeps twins of what it is handed and hands out twins, as a store on disk would.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeVar
+
+from spillway.model.message import ACTIVE, NEVER, SCHEDULED, StoredMessage
+from spillway.model.records import (
+    Catalogue,
+    Counters,
+    EntityPut,
+    EntityRemoved,
+    EntityRow,
+    LoadActive,
+    LoadDue,
+    LoadExpired,
+    LoadFrom,
+    LoadNumbers,
+    MessageAdded,
+    MessageChanged,
+    MessageMoved,
+    MessageRemoved,
+    Query,
+    Record,
+    Rows,
+    Turn,
+)
+from spillway.store.answers import fill
+from spillway.store.changes import changed, moved
+from spillway.store.journal import Listener
+from spillway.store.rows import copy_of
+
+FREE_BYTES: Final = 1 << 62  # nothing here watches memory
+_DEAD_MIN: Final = 64
+
+Item = TypeVar("Item", int, tuple[int, int])
+
+
+class Ordered(Generic[Item]):
+    """A sorted set. What is removed stays in the list until half of it is dead."""
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+        self._live: set[Item] = set()
+
+    def add(self, item: Item) -> None:
+        if item in self._live:
+            return
+        if not self._items or item > self._items[-1]:
+            self._items.append(item)  # the usual case: numbers rise
+        else:
+            index = bisect_left(self._items, item)
+            if index == len(self._items) or self._items[index] != item:
+                insort(self._items, item)
+        self._live.add(item)
+
+    def remove(self, item: Item) -> None:
+        self._live.discard(item)
+        if len(self._items) - len(self._live) > len(self._live) + _DEAD_MIN:
+            self._items = [item for item in self._items if item in self._live]
+
+    def starting(self, item: Item) -> Iterator[Item]:
+        """From this item on, in order."""
+        for index in range(bisect_left(self._items, item), len(self._items)):
+            if self._items[index] in self._live:
+                yield self._items[index]
+
+    def first(self, item: Item) -> Item | None:
+        return next(self.starting(item), None)
+
+
+class EntityMemory:
+    """One entity: its rows, and three orders over them."""
+
+    def __init__(self, put: EntityPut) -> None:
+        self.put = put
+        self.counters = Counters()
+        self.rows: dict[int, StoredMessage] = {}
+        self.numbers: Ordered[int] = Ordered()
+        self.due: Ordered[tuple[int, int]] = Ordered()  # (due_ms, sequence number) of scheduled rows
+        self.expiry: Ordered[tuple[int, int]] = Ordered()  # (expires_ms, sequence number) of active rows
+
+    def insert(self, stored: StoredMessage) -> None:
+        number = stored.sequence_number
+        assert number not in self.rows, f"sequence number {number} of {self.put.path} is used twice"
+        self.rows[number] = stored
+        self.numbers.add(number)
+        if stored.state == SCHEDULED:
+            self.due.add((stored.due_ms, number))
+        if stored.state == ACTIVE and stored.expires_ms != NEVER:
+            self.expiry.add((stored.expires_ms, number))
+
+    def discard(self, number: int) -> StoredMessage | None:
+        stored = self.rows.pop(number, None)
+        if stored is not None:
+            self.numbers.remove(number)
+            self.due.remove((stored.due_ms, number))
+            self.expiry.remove((stored.expires_ms, number))
+        return stored
+
+    def take(self, number: int) -> StoredMessage:
+        stored = self.discard(number)
+        assert stored is not None, f"no message {number} in {self.put.path}"
+        return stored
+
+    def found(self, query: Query) -> Iterator[StoredMessage]:
+        if isinstance(query, LoadActive):
+            for number in self.numbers.starting(query.after + 1):
+                if self.rows[number].state == ACTIVE:
+                    yield copy_of(self.rows[number])
+            return
+        for number in self._numbers(query):
+            if number in self.rows:
+                yield copy_of(self.rows[number])
+
+    def _numbers(self, query: Query) -> Iterator[int]:
+        if isinstance(query, LoadFrom):
+            yield from self.numbers.starting(query.sequence_number)
+        elif isinstance(query, LoadNumbers):
+            yield from sorted(set(query.sequence_numbers))
+        elif isinstance(query, LoadDue):
+            yield from (number for _, number in self.due.starting((NEVER, 0)))
+        elif isinstance(query, LoadExpired):
+            yield from (number for _, number in self.expiry.starting((NEVER, 0)))
+        else:
+            raise AssertionError(f"a query the store does not know: {type(query).__name__}")
+
+    def row(self) -> EntityRow:
+        due = self.due.first((NEVER, 0))
+        expiry = self.expiry.first((NEVER, 0))
+        next_due_ms = NEVER if due is None else due[0]
+        next_expiry_ms = NEVER if expiry is None else expiry[0]
+        return EntityRow(self.put, self.counters.copy(), next_due_ms, next_expiry_ms)
+
+
+class MemoryJournal:
+    """`recover` may be called again, and `start` with it: what a crash leaves is what was submitted."""
+
+    def __init__(self) -> None:
+        self._entities: dict[int, EntityMemory] = {}
+        self._last_entity_id = 0
+        self._clock_ms = 0
+        self._listener: Listener | None = None
+        self._post: Callable[[Callable[[], None]], None] | None = None
+
+    def recover(self) -> Catalogue:
+        rows = [self._entities[entity_id].row() for entity_id in sorted(self._entities)]
+        return Catalogue(rows, self._last_entity_id, self._clock_ms)
+
+    def start(self, listener: Listener, post: Callable[[Callable[[], None]], None]) -> None:
+        self._listener = listener
+        self._post = post
+
+    def submit(self, turn: Turn, ticket: int) -> None:
+        listener, post = self._started()
+        for group in turn.groups:
+            for record in group:
+                self._remember(record)
+        for entity_id, counters in turn.counters.items():
+            if entity_id in self._entities:
+                self._entities[entity_id].counters = counters.copy()
+        if not turn.is_empty():
+            self._clock_ms = max(self._clock_ms, turn.now_ms)
+        post(lambda: listener.on_durable(ticket))
+
+    def load(self, query: Query, ticket: int) -> None:
+        listener, post = self._started()
+        entity = self._entities.get(query.entity_id)
+        rows = Rows([]) if entity is None else fill(query, entity.found(query))
+        post(lambda: listener.on_loaded(ticket, rows))
+
+    def _started(self) -> tuple[Listener, Callable[[Callable[[], None]], None]]:
+        assert self._listener is not None and self._post is not None, "start comes first"
+        return self._listener, self._post
+
+    @property
+    def pending_bytes(self) -> int:
+        return 0
+
+    @property
+    def free_bytes(self) -> int:
+        return FREE_BYTES
+
+    def close(self) -> None:
+        """Nothing to keep; nothing more is told."""
+        self._listener = None
+        self._post = None
+
+    def _remember(self, record: Record) -> None:
+        if isinstance(record, MessageAdded):
+            self._entities[record.entity_id].insert(copy_of(record.stored))
+        elif isinstance(record, MessageRemoved):
+            self._entities[record.entity_id].discard(record.sequence_number)
+        elif isinstance(record, MessageChanged):
+            entity = self._entities[record.entity_id]
+            entity.insert(changed(entity.take(record.sequence_number), record))
+        elif isinstance(record, MessageMoved):
+            stored = self._entities[record.from_entity_id].take(record.from_sequence_number)
+            self._entities[record.to_entity_id].insert(moved(stored, record))
+        elif isinstance(record, EntityPut):
+            self._put_entity(record)
+        elif isinstance(record, EntityRemoved):
+            self._entities.pop(record.entity_id, None)
+        else:
+            raise AssertionError(f"a record the store does not know: {type(record).__name__}")
+
+    def _put_entity(self, put: EntityPut) -> None:
+        if put.entity_id in self._entities:
+            self._entities[put.entity_id].put = put
+        else:
+            self._entities[put.entity_id] = EntityMemory(put)
+        self._last_entity_id = max(self._last_entity_id, put.entity_id)

@@ -1,0 +1,146 @@
+"""One stored message as one row, and back, with a checksum over everything in it.
+
+A row that does not match its checksum is never turned into a message again. It becomes a `DamagedRow`, which can be
+moved and removed like any other, and stays damaged wherever it goes.
+"""
+
+import struct
+from typing import Final, TypeAlias
+from zlib import crc32
+
+from spillway.model.message import NEVER, SCHEDULED, StoredMessage, unpack_message, unpack_overlay
+
+SEQUENCE_BITS: Final = 40  # 10^12 messages an entity; 2^23 entities in the 63 bits of a key
+SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
+
+# key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+Columns: TypeAlias = tuple[int, int, int, int, int, int, int, int, bytes | None, bytes, bytes]
+
+_HEAD: Final = struct.Struct("<qqqqqqqqqq")
+
+
+def row_key(entity_id: int, sequence_number: int) -> int:
+    return entity_id << SEQUENCE_BITS | sequence_number
+
+
+def sequence_number_of(key: int) -> int:
+    return key & SEQUENCE_MASK
+
+
+def entity_id_of(key: int) -> int:
+    return key >> SEQUENCE_BITS
+
+
+def checksum_of(
+    key: int,
+    state: int,
+    due_ms: int,
+    enqueued_ms: int,
+    expires_ms: int,
+    delivery_count: int,
+    enqueue_sequence_number: int,
+    overlay: bytes | None,
+    meta: bytes,
+    raw: bytes,
+) -> int:
+    """Sizes are part of it, so that bytes cannot wander from one blob to the next."""
+    head = _HEAD.pack(
+        key,
+        state,
+        due_ms,
+        enqueued_ms,
+        expires_ms,
+        delivery_count,
+        enqueue_sequence_number,
+        -1 if overlay is None else len(overlay),
+        len(meta),
+        len(raw),
+    )
+    return crc32(raw, crc32(head + meta if overlay is None else head + meta + overlay))
+
+
+def columns_of(key: int, stored: StoredMessage) -> Columns:
+    overlay = None if stored.overlay is None else stored.overlay.pack()
+    meta = stored.message.pack_meta()
+    raw = stored.message.raw
+    due_ms = stored.due_ms if stored.state == SCHEDULED else NEVER
+    checksum = checksum_of(
+        key,
+        stored.state,
+        due_ms,
+        stored.enqueued_ms,
+        stored.expires_ms,
+        stored.delivery_count,
+        stored.enqueue_sequence_number,
+        overlay,
+        meta,
+        raw,
+    )
+    return (
+        key,
+        stored.state,
+        due_ms,
+        stored.enqueued_ms,
+        stored.expires_ms,
+        stored.delivery_count,
+        stored.enqueue_sequence_number,
+        checksum,
+        overlay,
+        meta,
+        raw,
+    )
+
+
+class DamagedRow:
+    """A row whose checksum does not hold, as it was read."""
+
+    def __init__(self, columns: tuple[object, ...]) -> None:
+        self.columns = columns
+
+    def at(self, key: int) -> tuple[object, ...]:
+        """The same content under another key as an active row: no checksum matches None, so it stays damaged."""
+        _, _, _, enqueued_ms, expires_ms, delivery_count, enqueue_number, _, overlay, meta, raw = self.columns
+        return (key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_number, None, overlay, meta, raw)
+
+
+def stored_of(columns: tuple[object, ...]) -> StoredMessage | DamagedRow:
+    """A flipped byte may change a column's type as well as its value: both are damage, neither is an exception."""
+    key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_number, checksum, overlay, meta, raw = columns
+    if not (
+        isinstance(key, int)
+        and isinstance(state, int)
+        and isinstance(due_ms, int)
+        and isinstance(enqueued_ms, int)
+        and isinstance(expires_ms, int)
+        and isinstance(delivery_count, int)
+        and isinstance(enqueue_number, int)
+        and (overlay is None or isinstance(overlay, bytes))
+        and isinstance(meta, bytes)
+        and isinstance(raw, bytes)
+    ):
+        return DamagedRow(columns)
+    if checksum != checksum_of(
+        key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_number, overlay, meta, raw
+    ):
+        return DamagedRow(columns)
+    stored = StoredMessage(unpack_message(raw, meta), sequence_number_of(key), enqueued_ms)
+    stored.enqueue_sequence_number = enqueue_number
+    stored.state = state
+    stored.delivery_count = delivery_count
+    stored.expires_ms = expires_ms
+    stored.due_ms = due_ms
+    if overlay is not None:
+        stored.overlay = unpack_overlay(overlay)
+    return stored
+
+
+def copy_of(stored: StoredMessage) -> StoredMessage:
+    """A twin that may be changed. The message itself never is, so both share it."""
+    twin = StoredMessage(stored.message, stored.sequence_number, stored.enqueued_ms)
+    twin.enqueue_sequence_number = stored.enqueue_sequence_number
+    twin.state = stored.state
+    twin.delivery_count = stored.delivery_count
+    twin.expires_ms = stored.expires_ms
+    twin.due_ms = stored.due_ms if stored.state == SCHEDULED else NEVER
+    twin.overlay = None if stored.overlay is None else stored.overlay.copy()
+    return twin

@@ -1,0 +1,64 @@
+-- What one namespace remembers. The format number is in the header (user_version) and in `meta`.
+--
+-- The columns of `message` and `parked` carry no NOT NULL and no CHECK on purpose: a flipped byte in a row is found by
+-- its checksum and reported as that one message; a constraint would make the structural check refuse the whole file.
+
+-- Active messages. key = entity id * 2^40 + sequence number: an entity's messages lie together, in order.
+CREATE TABLE message (
+    key INTEGER PRIMARY KEY,
+    enqueued_ms INTEGER,
+    expires_ms INTEGER,
+    delivery_count INTEGER,
+    enqueue_sequence_number INTEGER,
+    checksum INTEGER,
+    overlay BLOB,
+    meta BLOB,
+    raw BLOB
+);
+
+CREATE INDEX message_expiry ON message (key >> 40, expires_ms) WHERE expires_ms > 0;
+
+-- Deferred (state 1) and scheduled (state 2) messages, so that the active ones stay dense.
+CREATE TABLE parked (
+    key INTEGER PRIMARY KEY,
+    state INTEGER,
+    due_ms INTEGER,
+    enqueued_ms INTEGER,
+    expires_ms INTEGER,
+    delivery_count INTEGER,
+    enqueue_sequence_number INTEGER,
+    checksum INTEGER,
+    overlay BLOB,
+    meta BLOB,
+    raw BLOB
+);
+
+CREATE INDEX parked_due ON parked (key >> 40, due_ms) WHERE state = 2;
+
+CREATE TABLE entity (
+    id INTEGER PRIMARY KEY,
+    kind TEXT,
+    path TEXT,
+    settings TEXT,
+    parent_id INTEGER,
+    put_checksum INTEGER,
+    last_sequence_number INTEGER,
+    active INTEGER,
+    deferred INTEGER,
+    scheduled INTEGER,
+    size_bytes INTEGER,
+    counters_checksum INTEGER
+);
+
+-- Removed entities whose messages are still being deleted, piece by piece. Entity ids are never used again.
+CREATE TABLE removed (
+    entity_id INTEGER PRIMARY KEY
+);
+
+CREATE TABLE meta (
+    id INTEGER PRIMARY KEY,
+    format INTEGER,
+    clock_ms INTEGER,
+    last_entity_id INTEGER,
+    checksum INTEGER
+);

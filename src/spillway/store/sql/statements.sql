@@ -1,0 +1,103 @@
+-- Every statement the store runs, by name. Rows of both message tables are read in one column order.
+
+-- name: insert_message
+INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: insert_parked
+INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: delete_messages
+DELETE FROM message WHERE key BETWEEN ? AND ?
+
+-- name: delete_parked
+DELETE FROM parked WHERE key BETWEEN ? AND ?
+
+-- name: select_row
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+FROM message WHERE key = ?1
+UNION ALL
+SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+FROM parked WHERE key = ?1
+
+-- name: select_active
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+FROM message WHERE key BETWEEN ? AND ? ORDER BY key
+
+-- name: select_any
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+FROM message WHERE key BETWEEN ?1 AND ?2
+UNION ALL
+SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+FROM parked WHERE key BETWEEN ?1 AND ?2
+ORDER BY 1
+
+-- name: select_due
+SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+FROM parked INDEXED BY parked_due WHERE state = 2 AND key >> 40 = ? ORDER BY due_ms, key
+
+-- name: select_expiring
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+FROM message INDEXED BY message_expiry WHERE expires_ms > 0 AND key >> 40 = ? ORDER BY expires_ms, key
+
+-- name: next_due_after_entity
+SELECT key >> 40, due_ms FROM parked INDEXED BY parked_due
+WHERE state = 2 AND key >> 40 > ? ORDER BY key >> 40, due_ms LIMIT 1
+
+-- name: next_expiry_after_entity
+SELECT key >> 40, expires_ms FROM message INDEXED BY message_expiry
+WHERE expires_ms > 0 AND key >> 40 > ? ORDER BY key >> 40, expires_ms LIMIT 1
+
+-- name: put_entity
+INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, ?)
+ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, path = excluded.path, settings = excluded.settings,
+    parent_id = excluded.parent_id, put_checksum = excluded.put_checksum
+
+-- name: remove_entity
+DELETE FROM entity WHERE id = ?
+
+-- name: put_counters
+UPDATE entity SET last_sequence_number = ?, active = ?, deferred = ?, scheduled = ?, size_bytes = ?,
+    counters_checksum = ? WHERE id = ?
+
+-- name: select_entities
+SELECT id, kind, path, settings, parent_id, put_checksum,
+    last_sequence_number, active, deferred, scheduled, size_bytes, counters_checksum
+FROM entity ORDER BY id
+
+-- name: put_removed
+INSERT OR IGNORE INTO removed VALUES (?)
+
+-- name: select_removed
+SELECT entity_id FROM removed ORDER BY entity_id
+
+-- name: forget_removed
+DELETE FROM removed WHERE entity_id = ?
+
+-- name: delete_some_messages
+DELETE FROM message WHERE key IN (SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?)
+
+-- name: delete_some_parked
+DELETE FROM parked WHERE key IN (SELECT key FROM parked WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?)
+
+-- name: put_meta
+INSERT OR REPLACE INTO meta VALUES (1, ?, ?, ?, ?)
+
+-- name: select_meta
+SELECT format, clock_ms, last_entity_id, checksum FROM meta
+
+-- name: select_schema
+SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name
+
+-- name: count_rows
+SELECT entity_id, sum(state = 0), sum(state = 1), sum(state = 2) FROM (
+    SELECT key >> 40 AS entity_id, 0 AS state FROM message
+    UNION ALL
+    SELECT key >> 40, state FROM parked
+) GROUP BY entity_id
+
+-- name: select_all
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+FROM message
+UNION ALL
+SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+FROM parked
