@@ -129,8 +129,8 @@ class Receiver:
         return len(messages)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("role", choices=["send", "receive"])
     parser.add_argument("--connection-string", required=True)
     parser.add_argument("--queue", required=True)
@@ -138,7 +138,11 @@ def main() -> None:
     parser.add_argument("--history", required=True, metavar="FILE")
     parser.add_argument("--drain", action="store_true", help="receive until nothing comes any more, then end")
     parser.add_argument("--dead-letters", action="store_true", help="the dead-letter queue instead")
-    chosen = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    chosen = arguments(__doc__ or "")
     logging.basicConfig(level=logging.WARNING)
     logging.getLogger("azure").setLevel(logging.CRITICAL)
     (Sender(chosen) if chosen.role == "send" else Receiver(chosen)).run()

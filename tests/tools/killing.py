@@ -4,6 +4,7 @@ Clients are processes of their own and outlive the broker's lives. Every kill co
 acknowledged, at a random moment; one of five comes while the broker is still recovering from the one before.
 """
 
+import os
 import random
 import statistics
 import subprocess
@@ -14,14 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.tools.broker_process import BrokerProcess
+from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
 from tests.tools.history import Verdict, judge, read
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+SDK = "tests.tools.client_process"
+PIPELINED = "tests.tools.pipelined_client_process"
 PROGRESS_TIMEOUT_S = 30.0
 LOADED_S_MAX = 0.4  # how long a life may work under load before it is killed
 RECOVERING_S_MAX = 0.6  # a kill in this time after the start mostly falls before "ready"
 RECOVERING_ONE_OF = 5
+QUEUE = "kills"
 
 
 @dataclass
@@ -60,18 +64,32 @@ class Clients:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.histories: list[Path] = []
 
-    def start(self, role: str, name: str, queue: str, *more: str) -> "subprocess.Popen[bytes]":
+    def start(self, module: str, role: str, name: str, queue: str, *more: str) -> "subprocess.Popen[bytes]":
         history = self.directory / f"{name}.jsonl"
         history.touch()
-        command = [sys.executable, "-m", "tests.tools.client_process", role, "--connection-string"]
+        command = [sys.executable, "-m", module, role, "--connection-string"]
         command += [self.connection_string, "--queue", queue, "--name", name, "--history", str(history), *more]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE)
+        path = os.pathsep.join(part for part in (str(PACKAGE_PARENT), os.environ.get("PYTHONPATH", "")) if part)
+        env = {**os.environ, "PYTHONPATH": path}
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, env=env)
         self.processes.append(process)
         self.histories.append(history)
         return process
 
-    def history_bytes(self, prefix: str) -> int:
-        return sum(path.stat().st_size for path in self.histories if path.name.startswith(prefix))
+    def marks(self) -> dict[Path, int]:
+        """How long each history is now."""
+        return {path: path.stat().st_size for path in self.histories}
+
+    def has_news(self, since: dict[Path, int], prefix: str, event: str) -> bool:
+        """Whether a client of this kind has written down such an event since then."""
+        wanted = f'"event": "{event}"'.encode()
+        for path, position in since.items():
+            if path.name.startswith(prefix):
+                with path.open("rb") as file:
+                    file.seek(position)
+                    if wanted in file.read():
+                        return True
+        return False
 
     def stop(self) -> None:
         """Tell all of them to finish and see them end well."""
@@ -88,20 +106,20 @@ class Clients:
             process.wait()
 
 
-def run(
-    directory: Path, kills: int, *, seed: int, senders: int = 2, receivers: int = 2, said: Callable[[str], None] = print
-) -> Report:
-    """Start a broker and its clients in `directory`, kill it `kills` times, drain it, judge."""
+def run(directory: Path, kills: int, *, seed: int, said: Callable[[str], None] = print) -> Report:
+    """Start a broker and its clients in `directory`, kill it `kills` times, drain it, judge.
+
+    One sender and one receiver on the official SDK, one of each on our own client with hundreds in flight.
+    """
     dice = random.Random(seed)
-    broker = BrokerProcess(directory / "data", queues=["kills"])
+    broker = BrokerProcess(directory / "data", queues=[QUEUE])
     begun = time.monotonic()
     with broker:
         clients = Clients(directory, broker.connection_string)
         try:
-            for number in range(senders):
-                clients.start("send", f"s{number}", "kills")
-            for number in range(receivers):
-                clients.start("receive", f"r{number}", "kills")
+            for module, name in ((SDK, "sdk"), (PIPELINED, "own")):
+                clients.start(module, "send", f"s-{name}", QUEUE)
+                clients.start(module, "receive", f"r-{name}", QUEUE)
             report = _kill_again_and_again(broker, clients, kills, dice, said)
             clients.stop()
             # Once more, so that no lock of a client that has gone stands in the way of the drain.
@@ -134,23 +152,23 @@ def _kill_again_and_again(
         broker.start()
         report.ready_s.append(broker.ready_s)
         if report.kills % 20 == 0:
-            said(f"{report.kills} kills, {clients.history_bytes('')} bytes of history")
+            said(f"{report.kills} kills, {sum(clients.marks().values())} bytes of history")
     return report
 
 
 def _wait_for_progress(broker: BrokerProcess, clients: Clients) -> None:
-    """Both sides have got something done in this life: the kill to come is one under load."""
+    """Every kind of client has been answered in this life: the kill to come is one under load."""
     deadline = time.monotonic() + PROGRESS_TIMEOUT_S
-    for prefix in ("s", "r"):
-        before = clients.history_bytes(prefix)
-        while clients.history_bytes(prefix) == before:
+    since = clients.marks()
+    for prefix, event in (("s-sdk", "sent"), ("s-own", "sent"), ("r-", "completed")):
+        while not clients.has_news(since, prefix, event):
             assert broker.is_running, f"the broker died by itself:\n{broker.stderr}"
-            assert time.monotonic() < deadline, f"no progress of the {prefix} clients in {PROGRESS_TIMEOUT_S} s"
-            time.sleep(0.005)
+            assert time.monotonic() < deadline, f"nothing {event} by {prefix} clients in {PROGRESS_TIMEOUT_S} s"
+            time.sleep(0.01)
 
 
 def _drain(clients: Clients) -> None:
     """Everything that is left, from the queue and from its dead-letter queue."""
     for name, more in (("drain", []), ("drain-dead", ["--dead-letters"])):
-        process = clients.start("receive", name, "kills", "--drain", *more)
+        process = clients.start(PIPELINED, "receive", name, QUEUE, "--drain", *more)
         assert process.wait(300) == 0
