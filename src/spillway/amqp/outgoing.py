@@ -1,0 +1,184 @@
+"""The sending half of a session: the peer's window, the deliveries that wait for it, and those not settled yet [2.5.6].
+
+Deliveries leave in the order in which they were sent, whatever their link, and ids never skip: qpid-proton and rhea end
+a session over a missing one.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from spillway.amqp.events import SentDelivery
+from spillway.amqp.fast import transfer_frame
+from spillway.amqp.frames import encode_frame
+from spillway.amqp.performatives import Transfer
+from spillway.amqp.serial import MASK, serial_add, serial_difference
+
+if TYPE_CHECKING:
+    from spillway.amqp.connection import Connection
+    from spillway.amqp.link import Link
+
+# frame header 8, descriptor 3, list8 3, handle 5, delivery-id 5, tag 2 + 32, format 5, seven of one byte; rounded up
+TRANSFER_HEAD_BYTES_MAX: Final = 72
+TAG_BYTES_MAX: Final = 32  # [2.8.7]
+
+
+class OutgoingDelivery:
+    """A delivery that waits for the peer's window, or stands half written before it."""
+
+    def __init__(
+        self, link: "Link", delivery_id: int, tag: bytes, payload: bytes, settled: bool, message_format: int
+    ) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.payload = payload
+        self.settled = settled
+        self.message_format = message_format
+        self.is_begun = False
+        self.written = 0
+
+
+class Outgoing:
+    """What we send on one session."""
+
+    def __init__(self, connection: "Connection", local_channel: int) -> None:
+        self.connection = connection
+        self.local_channel = local_channel
+        self.next_outgoing_id: int = 0
+        self.next_delivery_id: int = 0
+        self.window: int = 0  # transfer frames the peer still takes
+        self.is_shut = False  # deliveries had to wait, and the owner has not heard that none does any more
+        self.queue: deque[OutgoingDelivery] = deque()
+        self.unsettled: dict[int, SentDelivery] = {}
+
+    def set_window(self, next_incoming_id: int | None, incoming_window: int) -> bool:
+        """The peer's window: next-incoming-id + incoming-window - our next-outgoing-id [2.5.6].
+
+        Writes what was waiting for it; whether it was shut and is open again.
+        """
+        # Before our begin has reached it, the peer cannot know our ids; ours start at 0.
+        seen = 0 if next_incoming_id is None else next_incoming_id
+        under_way = max(serial_difference(self.next_outgoing_id, seen), 0)
+        self.window = max(incoming_window - under_way, 0)
+        if not self.is_shut or self.window == 0:
+            return False
+        self.write_queued()
+        if self.queue or self.window == 0:
+            return False
+        self.is_shut = False
+        return True
+
+    def send(self, link: "Link", tag: bytes, payload: bytes, settled: bool, message_format: int) -> int:
+        """Write a delivery, or what the window takes of it; the rest waits."""
+        assert len(tag) <= TAG_BYTES_MAX, "a delivery-tag has at most 32 bytes"
+        delivery_id = self.next_delivery_id
+        self.next_delivery_id = (delivery_id + 1) & MASK
+        connection = self.connection
+        size = len(payload)
+        if self.window > 0 and size + TRANSFER_HEAD_BYTES_MAX <= connection.frame_bytes_max and not self.queue:
+            # The usual case: one frame, and room for it.
+            self.window -= 1
+            self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
+            if not settled:
+                self.unsettled[delivery_id] = SentDelivery(link, delivery_id, tag)
+            connection.append(
+                transfer_frame(
+                    self.local_channel, link.local_handle, delivery_id, tag, message_format, settled, False, payload
+                )
+            )
+            return delivery_id
+        self.queue.append(OutgoingDelivery(link, delivery_id, tag, payload, settled, message_format))
+        link.unsent += 1
+        self.write_queued()
+        return delivery_id
+
+    def write_queued(self) -> None:
+        """Write the queue as far as the window allows."""
+        while self.queue and self.window > 0:
+            head = self.queue[0]
+            if not head.is_begun:
+                head.is_begun = True
+                head.link.unsent -= 1
+                if not head.settled:
+                    self.unsettled[head.delivery_id] = SentDelivery(head.link, head.delivery_id, head.tag)
+            if self.write_frames(head):
+                self.queue.popleft()
+                if head.link.is_drained_due:
+                    head.link.drained()
+        if self.queue:
+            self.is_shut = True
+
+    def write_frames(self, delivery: OutgoingDelivery) -> bool:
+        """Write frames of a delivery; whether it is complete."""
+        room = self.connection.frame_bytes_max - TRANSFER_HEAD_BYTES_MAX
+        size = len(delivery.payload)
+        while self.window > 0:
+            end = min(delivery.written + room, size)
+            self.write_frame(delivery, delivery.payload[delivery.written : end], end < size)
+            delivery.written = end
+            if end == size:
+                return True
+        return False
+
+    def write_frame(self, delivery: OutgoingDelivery, payload: bytes, more: bool) -> None:
+        """One frame. Only the first names the delivery: the others are known by their handle."""
+        channel = self.local_channel
+        handle = delivery.link.local_handle
+        settled = delivery.settled
+        if delivery.written == 0:
+            self.connection.append(
+                transfer_frame(
+                    channel, handle, delivery.delivery_id, delivery.tag, delivery.message_format, settled, more, payload
+                )
+            )
+        else:
+            self.connection.append(encode_frame(channel, Transfer(handle, settled=settled, more=more), payload))
+        self.window -= 1
+        self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
+
+    def is_half_sent(self, link: "Link") -> bool:
+        """Whether the delivery that stands half written before the window is of this link."""
+        return len(self.queue) > 0 and self.queue[0].is_begun and self.queue[0].link is link
+
+    def find_unsettled(self, first: int, count: int) -> list[SentDelivery]:
+        """Those of the range that we still know, in O(the smaller of range and outstanding)."""
+        unsettled = self.unsettled
+        found: list[SentDelivery] = []
+        if count <= len(unsettled):
+            for step in range(count):
+                delivery = unsettled.get((first + step) & MASK)
+                if delivery is not None:
+                    found.append(delivery)
+        else:
+            for delivery_id, known in unsettled.items():
+                if (delivery_id - first) & MASK < count:
+                    found.append(known)
+        return found
+
+    def withdraw(self, link: "Link") -> None:
+        """Take a link's deliveries that were never begun out of the queue, and close up the ids behind them."""
+        if link.unsent == 0:
+            return
+        kept: deque[OutgoingDelivery] = deque()
+        removed = 0
+        for delivery in self.queue:
+            if delivery.link is link and not delivery.is_begun:
+                link.unsent_tags.append(delivery.tag)
+                removed += 1
+            else:
+                delivery.delivery_id = serial_add(delivery.delivery_id, -removed)
+                kept.append(delivery)
+        self.queue = kept
+        self.next_delivery_id = serial_add(self.next_delivery_id, -removed)
+        link.unsent = 0
+        link.credit += removed
+        link.delivery_count = serial_add(link.delivery_count, -removed)
+
+    def forget(self, link: "Link") -> None:
+        """The link is over: nothing of it is sent any more, and nothing said of its deliveries is heard."""
+        self.withdraw(link)
+        if self.is_half_sent(link):
+            self.queue.popleft()
+        gone = [delivery_id for delivery_id, delivery in self.unsettled.items() if delivery.link is link]
+        for delivery_id in gone:
+            del self.unsettled[delivery_id]
