@@ -8,6 +8,7 @@ import importlib
 import os
 import pkgutil
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -48,8 +49,13 @@ def make_app() -> typer.Typer:
 
 def main() -> None:
     """The console script."""
+    run(make_app())
+
+
+def run(app: Callable[[], object]) -> None:
+    """Call the app; leave the process with the status that its failure deserves."""
     try:
-        make_app()(prog_name="spillway")
+        app()
     except CommandError as error:
         _say(*error.lines)
         code = error.exit_code
