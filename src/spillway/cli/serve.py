@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE: Final = "sbemulatorns"
 DEFAULT_PORT: Final = 5672
 DEFAULT_DATA: Final = "spillway-data"
+RESERVED_NAMES: Final = ("lock", "tls")  # beside the namespaces in the data directory
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,8 @@ def parse_namespaces(values: list[str]) -> dict[str, int]:
         problem = namespace_name_problem(name)
         if problem is not None:
             raise UsageError(f"--namespace {value}: a namespace's name is {problem}")
+        if name.lower() in RESERVED_NAMES:
+            raise UsageError(f"--namespace {value}: the data directory has a {name} of its own; choose another name")
         if name.lower() in seen:
             raise UsageError(f"--namespace {value}: there is a namespace {seen[name.lower()]} already")
         seen[name.lower()] = name

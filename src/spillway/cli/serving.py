@@ -19,6 +19,7 @@ from spillway.cli.serve import NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
     from spillway.server.namespace_server import NamespaceServer
+    from spillway.store.directory import DataDirectory
     from spillway.store.journal import Journal
 
 log = logging.getLogger("spillway.serve")
@@ -38,21 +39,21 @@ def run(plan: ServePlan) -> int:
     for warning in plan.warnings:
         log.warning("%s", warning)
     raise_file_limit()
-    with data_directory(plan) as data:
-        return run_loop(plan, data)
+    with data_directory(plan) as directory:
+        return run_loop(plan, directory)
 
 
-def run_loop(plan: ServePlan, data: Path) -> int:
+def run_loop(plan: ServePlan, directory: "DataDirectory") -> int:
     """On uvloop where it is installed: fewer microseconds per socket event, the same behaviour."""
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(serve(plan, data))
+        return asyncio.run(serve(plan, directory))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(plan, data))
+        return runner.run(serve(plan, directory))
 
 
-async def serve(plan: ServePlan, data: Path) -> int:
+async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
     from spillway.admin.unserved import Unserved
     from spillway.server.keys import DEVELOPMENT_KEY, ensure_key, root_rights
     from spillway.server.namespace_server import NamespaceServer, ServerOptions
@@ -60,6 +61,7 @@ async def serve(plan: ServePlan, data: Path) -> int:
 
     stopping = asyncio.Event()
     on_signals(stopping)
+    data = directory.path
     with explained(data):
         key = DEVELOPMENT_KEY if plan.is_development else ensure_key(data)
         certificates = ensure_certificates(data / "tls", plan.host)
@@ -75,7 +77,7 @@ async def serve(plan: ServePlan, data: Path) -> int:
                 is_clear_text_allowed=plan.is_clear_text_allowed,
             )
             with explained(data):
-                journal = open_journal(plan, data, namespace)
+                journal = open_journal(plan, directory, namespace)
                 servers.append(NamespaceServer(options, journal, root_rights(key), tls, fail_stop, Unserved))
             await begin(servers[-1], namespace)
         gc.freeze()
@@ -105,34 +107,30 @@ async def begin(server: "NamespaceServer", namespace: NamespacePlan) -> None:
         raise CommandError(f"namespace {namespace.name} cannot listen on {where}: {os_text(error)}") from error
 
 
-def open_journal(plan: ServePlan, data: Path, namespace: NamespacePlan) -> "Journal":
+def open_journal(plan: ServePlan, directory: "DataDirectory", namespace: NamespacePlan) -> "Journal":
     if plan.is_memory:
         from spillway.store.memory import MemoryJournal
 
         return MemoryJournal()
     from spillway.store.sqlite import SqliteJournal
 
-    directory = data / namespace.name.lower()
-    return SqliteJournal(directory)
+    return SqliteJournal(directory.journal_path(namespace.name.lower()), directory=directory)
 
 
 @contextlib.contextmanager
-def data_directory(plan: ServePlan) -> Iterator[Path]:
-    """The directory for keys, certificates and messages; a passing one if nothing is to be kept."""
-    if plan.data is None:
-        data = Path(tempfile.mkdtemp(prefix="spillway-"))
-        try:
-            yield data
-        finally:
-            shutil.rmtree(data, ignore_errors=True)
-        return
-    with explained(plan.data):
-        plan.data.mkdir(parents=True, exist_ok=True)
-        if not os.access(plan.data, os.W_OK | os.X_OK):
-            raise CommandError(
-                f"{plan.data} cannot be written to: give this user the right to, or choose another --data"
-            )
-    yield plan.data
+def data_directory(plan: ServePlan) -> "Iterator[DataDirectory]":
+    """The directory for keys, certificates and messages, locked; a passing one if nothing is to be kept."""
+    from spillway.store.directory import DataDirectory
+
+    path = plan.data or Path(tempfile.mkdtemp(prefix="spillway-"))
+    with explained(path):
+        directory = DataDirectory(path)
+    try:
+        yield directory
+    finally:
+        directory.close()
+        if plan.data is None:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager

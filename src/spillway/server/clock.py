@@ -78,9 +78,10 @@ class BrokerClock:
 
     def look(self, passed_ms: float) -> None:
         """Compare with the wall clock and decide how to lean until the next look."""
-        self.base_ms += passed_ms * self.rate
+        leant_ms = LOOK_EVERY_MS * (self.rate - 1.0)  # for no longer: nobody asked for the time meanwhile
+        self.base_ms += passed_ms + leant_ms
         self.looked_ms += passed_ms
-        was_ahead_ms = self.ahead_ms + passed_ms * (self.rate - 1.0)
+        was_ahead_ms = self.ahead_ms + leant_ms
         self.ahead_ms = self.base_ms - self.wall()
         jump_ms = was_ahead_ms - self.ahead_ms
         if abs(jump_ms) > JUMP_MS:

@@ -5,6 +5,7 @@ when the pump flushes, once a turn.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -124,9 +125,14 @@ class ClientConnection(asyncio.Protocol):
             self.transport.abort()
 
     def fail(self, error: Exception) -> None:
-        """Peers never raise for what a client sends; if one does, the fault is ours and costs this client only."""
+        """Peers never raise for what a client sends; if one does, the fault is ours and costs this client only.
+
+        The peer has closed itself in order before it raised: what it has to say is still said.
+        """
         log.error("namespace=%s client=%s closed by a fault of the broker", self.pump.name, self.where, exc_info=error)
-        self.abort()
+        with contextlib.suppress(Exception):
+            self.write(self.peer.take_output())
+        self.close_when_written()
 
     # -- what the lobby says ------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class NamespaceServer:
             listener.start()
 
     async def ensure_queue(self, name: str, settings: QueueSettings | None) -> None:
-        """A queue that is missing is made; one that is there keeps its messages (and its settings, if none are given)."""
+        """A queue that is missing is made; one that is there keeps its messages (and settings, if none are given)."""
         known = self.settings.get(entity_key(name))
         wanted = settings or QueueSettings()
         if known is None:

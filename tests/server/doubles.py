@@ -1,0 +1,202 @@
+"""What the pump is tested with: a peer that follows a script, a socket that records, a journal that is held back."""
+
+import asyncio
+from collections.abc import Callable
+
+from spillway.broker.commands import Command
+from spillway.broker.effects import Effect
+from spillway.broker.namespace import Namespace
+from spillway.model.errors import BrokerError
+from spillway.model.records import Catalogue, Query, Turn
+from spillway.server.numbers import Numbers
+from spillway.server.pump import Pump
+from spillway.store.journal import Listener
+from spillway.store.memory import MemoryJournal
+from spillway.testing.clock import FakeClock
+
+
+class ScriptedPeer:
+    """Brings the commands it is given, performs whatever it has a link for, and says one line for each effect."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.performed: list[Effect] = []
+        self.output: list[bytes] = []
+        self.registered: list[int] = []
+        self.forgotten: list[int] = []
+        self.received: list[bytes] = []
+        self.gone: set[int] = set()  # links that have gone meanwhile
+        self.ticks: list[int] = []
+        self.due_ms = 0
+        self.is_closed = False
+        self.is_authorised = False
+        self.is_writable = True
+        self.close_error: BrokerError | None = None
+        self.fault: Exception | None = None
+
+    @property
+    def has_commands(self) -> bool:
+        return bool(self.commands)
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.received.append(data)
+
+    def take_commands(self, count_max: int, bytes_max: int) -> list[Command]:
+        taken = self.commands[:count_max]
+        del self.commands[:count_max]
+        return taken
+
+    def perform(self, effect: Effect, now_ms: int) -> bool:
+        if self.fault is not None:
+            raise self.fault
+        if effect.to in self.gone:
+            return False
+        self.performed.append(effect)
+        self.output.append(f"{type(effect).__name__} {effect.to}\n".encode())
+        return True
+
+    def take_output(self) -> list[bytes]:
+        taken = self.output
+        self.output = []
+        return taken
+
+    def set_writable(self, is_writable: bool, now_ms: int) -> None:
+        self.is_writable = is_writable
+
+    def next_due_ms(self) -> int:
+        return self.due_ms
+
+    def tick(self, now_ms: int) -> None:
+        self.ticks.append(now_ms)
+        self.due_ms = 0
+        self.output.append(b"heartbeat\n")
+
+    def lost(self) -> None:
+        self.gone.update(self.registered)
+
+    def close(self, error: BrokerError | None) -> None:
+        self.close_error = error
+        self.is_closed = True
+        self.output.append(b"close\n")
+
+    def take_registered(self) -> list[int]:
+        taken = self.registered
+        self.registered = []
+        return taken
+
+    def take_forgotten(self) -> list[int]:
+        taken = self.forgotten
+        self.forgotten = []
+        return taken
+
+
+class RecordedSocket:
+    """Stands where a connection stands. One entry in `writes` for each write."""
+
+    def __init__(self, peer: ScriptedPeer) -> None:
+        self.peer = peer
+        self.writes: list[bytes] = []
+        self.is_lost = False
+        self.is_reading = True
+        self.is_closed = False
+        self.is_aborted = False
+        self.faults: list[Exception] = []
+
+    def write(self, parts: list[bytes]) -> None:
+        self.writes.append(b"".join(parts))
+
+    def close_when_written(self) -> None:
+        self.is_closed = True
+
+    def set_reading(self, is_reading: bool) -> None:
+        self.is_reading = is_reading
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def fail(self, error: Exception) -> None:
+        self.faults.append(error)
+
+
+class HeldJournal:
+    """A real journal whose news the test lets through when it wants."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryJournal()
+        self.is_held = False
+        self.held: list[Callable[[], None]] = []
+        self.turns: list[Turn] = []
+        self.order: list[str] = []  # `turn` and `load`, as they came
+        self.pending_bytes = 0
+        self.free_bytes = 1 << 40
+        self.listener: Listener | None = None
+
+    def recover(self) -> Catalogue:
+        return self.inner.recover()
+
+    def start(self, listener: Listener, post: Callable[[Callable[[], None]], None]) -> None:
+        self.listener = listener
+        self.post = post
+        self.inner.start(listener, self.tell)
+
+    def tell(self, news: Callable[[], None]) -> None:
+        if self.is_held:
+            self.held.append(news)
+        else:
+            self.post(news)
+
+    def let_go(self, count: int = 1_000_000) -> None:
+        for news in self.held[:count]:
+            self.post(news)
+        del self.held[:count]
+
+    def submit(self, turn: Turn, ticket: int) -> None:
+        self.turns.append(turn)
+        self.order.append("turn")
+        self.inner.submit(turn, ticket)
+
+    def load(self, query: Query, ticket: int) -> None:
+        self.order.append("load")
+        self.inner.load(query, ticket)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class Bench:
+    """A pump with all of it around, and the loop stepped until nothing more happens."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.journal = HeldJournal()
+        self.fatal: list[BaseException] = []
+        self.core = Namespace("test", self.journal.recover(), b"8 bytes.")
+        self.pump = Pump(
+            "test",
+            self.core,
+            self.journal,
+            self.clock,
+            Numbers(),
+            asyncio.get_running_loop(),
+            self.fatal.append,
+        )
+        self.pump.start()
+
+    def connect(self) -> tuple[ScriptedPeer, RecordedSocket]:
+        peer = ScriptedPeer()
+        sock = RecordedSocket(peer)
+        self.pump.add(sock)
+        return peer, sock
+
+    def bring(self, sock: RecordedSocket, *commands: Command, link_id: int | None = None) -> None:
+        sock.peer.commands += commands
+        if link_id is not None:
+            sock.peer.registered.append(link_id)
+        self.pump.mark_dirty(sock)
+
+    async def settle(self) -> None:
+        """Every callback that is ready, and those they make ready."""
+        for _ in range(30):
+            await asyncio.sleep(0)

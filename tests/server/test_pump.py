@@ -1,0 +1,308 @@
+"""The line from commands to spoken effects, with the real core and a real journal."""
+
+import asyncio
+
+import pytest
+
+from spillway.broker.commands import AttachReceiver, AttachSender, CreateQueue, Credit, Detach, Peek, Send
+from spillway.broker.effects import Attached, Deliver, Done, Failed, Messages, SendSettled
+from spillway.model import limits
+from spillway.model.entity import QueueSettings
+from spillway.model.errors import EntityAlreadyExists, ServerBusy
+from spillway.testing.core import message
+from tests.server.doubles import Bench, RecordedSocket, ScriptedPeer
+
+SENDER, RECEIVER = 101, 102
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    """A namespace with one queue `q`."""
+    bench = Bench()
+    await create(bench, "q")
+    bench.journal.order.clear()
+    return bench
+
+
+async def create(bench: Bench, name: str) -> None:
+    answer = await bench.pump.ask(lambda number: CreateQueue(number, name, QueueSettings()))
+    assert isinstance(answer, Done), answer
+
+
+async def sender(bench: Bench, link_id: int = SENDER) -> tuple[ScriptedPeer, RecordedSocket]:
+    peer, sock = bench.connect()
+    bench.bring(sock, AttachSender(link_id, "q"), link_id=link_id)
+    await bench.settle()
+    assert [type(effect) for effect in peer.performed] == [Attached]
+    peer.performed.clear()
+    sock.writes.clear()
+    return peer, sock
+
+
+async def receiver(bench: Bench, credit: int, link_id: int = RECEIVER) -> tuple[ScriptedPeer, RecordedSocket]:
+    peer, sock = bench.connect()
+    bench.bring(sock, AttachReceiver(link_id, "q", False), Credit(link_id, credit, False), link_id=link_id)
+    await bench.settle()
+    return peer, sock
+
+
+def send(delivery_id: int, link_id: int = SENDER, body: bytes = b"hello") -> Send:
+    return Send(link_id, delivery_id, [message(body)], False, len(body))
+
+
+async def test_a_send_is_answered_only_when_its_turn_is_durable(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    bench.journal.is_held = True
+    bench.bring(sock, send(1))
+    await bench.settle()
+    assert peer.performed == []
+    bench.journal.let_go()
+    await bench.settle()
+    assert [type(effect) for effect in peer.performed] == [SendSettled]
+
+
+async def test_an_effect_without_records_waits_behind_earlier_turns(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    bench.journal.is_held = True
+    bench.bring(sock, send(1))
+    await bench.settle()
+    bench.bring(sock, AttachSender(103, "q"), link_id=103)
+    await bench.settle()
+    assert peer.performed == []
+    bench.journal.let_go()
+    await bench.settle()
+    assert [(type(effect), effect.to) for effect in peer.performed] == [(SendSettled, SENDER), (Attached, 103)]
+
+
+async def test_an_effect_without_records_passes_at_once_when_nothing_is_waiting(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    bench.journal.is_held = True
+    bench.bring(sock, AttachSender(103, "q"), link_id=103)
+    await bench.settle()
+    assert [type(effect) for effect in peer.performed] == [Attached]
+
+
+async def test_effects_of_several_turns_leave_in_the_order_they_were_decided(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    bench.journal.is_held = True
+    for number in range(5):
+        bench.bring(sock, send(number))
+        await bench.settle()
+    bench.journal.let_go()
+    await bench.settle()
+    assert [effect.delivery_id for effect in peer.performed if isinstance(effect, SendSettled)] == [0, 1, 2, 3, 4]
+
+
+async def test_what_one_turn_says_to_a_connection_is_one_write(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    bench.bring(sock, *(send(number) for number in range(20)))
+    await bench.settle()
+    assert len(peer.performed) == 20
+    assert len(sock.writes) == 1
+
+
+async def test_a_peer_brings_a_bounded_share_into_a_turn_and_is_not_read_until_the_rest_is_taken(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    other, other_sock = await sender(bench, 201)
+    bench.journal.turns.clear()
+    bench.bring(sock, *(send(number) for number in range(3 * limits.COMMANDS_PER_TURN_MAX)))
+    bench.bring(other_sock, send(1, 201))
+    await asyncio.sleep(0)
+    assert len(bench.journal.turns) == 1
+    assert len(peer.commands) == 2 * limits.COMMANDS_PER_TURN_MAX
+    assert other.commands == []
+    assert not sock.is_reading
+    assert other_sock.is_reading
+    await bench.settle()
+    assert len(peer.performed) == 3 * limits.COMMANDS_PER_TURN_MAX
+    assert sock.is_reading
+
+
+async def test_a_delivery_to_a_link_that_has_gone_returns_to_the_queue_uncounted(bench: Bench) -> None:
+    _, sending = await sender(bench)
+    first, first_sock = await receiver(bench, credit=1)
+    bench.journal.is_held = True
+    bench.bring(sending, send(1))
+    await bench.settle()
+    first.gone.add(RECEIVER)  # its socket broke while the turn was being written
+    bench.bring(first_sock, Detach(RECEIVER))
+    first.forgotten.append(RECEIVER)
+    await bench.settle()
+    bench.journal.is_held = False
+    bench.journal.let_go()
+    await bench.settle()
+    assert [type(effect) for effect in first.performed] == [Attached]
+    second, _ = await receiver(bench, credit=1, link_id=301)
+    delivered = [effect for effect in second.performed if isinstance(effect, Deliver)]
+    assert [effect.stored.delivery_count for effect in delivered] == [0]
+
+
+async def test_a_load_is_asked_right_behind_the_turn_that_decided_it(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    peer.registered.append(401)
+    bench.bring(sock, send(1), Peek(401, "q", 1, 10))
+    await bench.settle()
+    assert bench.journal.order[:2] == ["turn", "load"]
+    answers = [effect for effect in peer.performed if isinstance(effect, Messages)]
+    assert [len(answer.messages) for answer in answers] == [1]
+
+
+async def test_a_request_from_inside_gets_the_answer_of_the_core(bench: Bench) -> None:
+    answer = await bench.pump.ask(lambda number: CreateQueue(number, "q", QueueSettings()))
+    assert isinstance(answer, Failed)
+    assert isinstance(answer.error, EntityAlreadyExists)
+    assert bench.pump.asked == {}
+
+
+async def test_reading_stops_when_too_much_waits_for_the_disk_and_goes_on_at_half(bench: Bench) -> None:
+    _, sock = await sender(bench)
+    _, idle_sock = bench.connect()
+    bench.journal.is_held = True
+    bench.journal.pending_bytes = limits.PENDING_BYTES_PAUSE
+    bench.bring(sock, send(1))
+    await bench.settle()
+    assert not sock.is_reading
+    assert not idle_sock.is_reading
+    _, late_sock = bench.connect()
+    assert not late_sock.is_reading
+    bench.bring(sock, send(2))
+    bench.journal.pending_bytes = limits.PENDING_BYTES_RESUME + 1
+    await bench.settle()
+    bench.journal.let_go(1)
+    await bench.settle()
+    assert not sock.is_reading
+    bench.journal.pending_bytes = limits.PENDING_BYTES_RESUME
+    bench.journal.let_go()
+    await bench.settle()
+    assert sock.is_reading
+    assert idle_sock.is_reading
+    assert late_sock.is_reading
+
+
+async def test_sends_are_refused_below_the_disk_reserve_and_taken_again_above_it(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    bench.journal.free_bytes = limits.DISK_RESERVE_BYTES - 1
+    bench.clock.advance(1_000)
+    bench.bring(sock, send(1))
+    await bench.settle()
+    bench.journal.free_bytes = limits.DISK_RESERVE_BYTES
+    bench.clock.advance(1_000)
+    bench.bring(sock, send(2))
+    await bench.settle()
+    errors = [effect.error for effect in peer.performed if isinstance(effect, SendSettled)]
+    assert [type(error) for error in errors] == [ServerBusy, type(None)]
+
+
+async def test_a_failed_journal_aborts_every_socket_and_says_nothing_more(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    bench.journal.is_held = True
+    bench.bring(sock, send(1))
+    await bench.settle()
+    error = OSError(5, "Input/output error")
+    bench.pump.on_failed(error)
+    assert bench.fatal == [error]
+    assert sock.is_aborted
+    bench.journal.let_go()  # even news that comes late
+    bench.bring(sock, send(2))
+    await bench.settle()
+    assert peer.performed == []
+    assert sock.writes == []
+    assert len(bench.journal.turns) == 2  # the queue, the first send
+
+
+async def test_a_core_that_breaks_its_own_rules_stops_the_process(bench: Bench) -> None:
+    _, sock = await sender(bench)
+    bench.bring(sock, Send(SENDER, 1, [], False, 0), AttachSender(SENDER, "q"))  # this number is in use
+    await bench.settle()
+    assert [type(error) for error in bench.fatal] == [AssertionError]
+    assert sock.is_aborted
+
+
+async def test_a_fault_in_one_peer_ends_that_connection_alone(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    other, other_sock = await sender(bench, 201)
+    peer.fault = ValueError("a fault of ours")
+    bench.bring(sock, send(1))
+    bench.bring(other_sock, send(1, 201))
+    await bench.settle()
+    assert sock.faults == [peer.fault]
+    assert [type(effect) for effect in other.performed] == [SendSettled]
+    assert bench.fatal == []
+
+
+async def test_time_alone_makes_a_turn_when_something_is_due(bench: Bench) -> None:
+    _, sending = await sender(bench)
+    peer, _ = await receiver(bench, credit=2)
+    bench.bring(sending, send(1))
+    await bench.settle()
+    bench.clock.advance(limits.LOCK_DURATION_MS_DEFAULT)
+    await bench.settle()
+    delivered = [effect for effect in peer.performed if isinstance(effect, Deliver)]
+    assert [effect.stored.delivery_count for effect in delivered] == [0, 1]
+
+
+async def test_a_namespace_has_two_timers_however_many_peers_it_has(bench: Bench) -> None:
+    _, sending = await sender(bench)
+    for number in range(50):
+        peer, _ = await receiver(bench, credit=1, link_id=500 + number)
+        peer.due_ms = bench.clock.now_ms() + 30_000
+    bench.bring(sending, *(send(number) for number in range(50)))
+    await bench.settle()
+    bench.clock.advance(1)
+    assert len(bench.clock.timers) == 2
+
+
+async def test_a_peer_that_is_due_is_ticked_and_what_it_says_is_written(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    peer.due_ms = bench.clock.now_ms() + 2_500
+    bench.clock.advance(2_000)
+    assert peer.ticks == []
+    bench.clock.advance(1_000)
+    await bench.settle()
+    assert len(peer.ticks) == 1
+    assert sock.writes == [b"heartbeat\n"]
+
+
+async def test_a_peer_that_has_closed_is_closed_after_its_last_words(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    peer.close(None)
+    bench.pump.mark_dirty(sock)
+    await bench.settle()
+    assert sock.writes == [b"close\n"]
+    assert sock.is_closed
+
+
+async def test_a_lost_connection_leaves_no_trace(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    sock.is_lost = True
+    peer.forgotten.append(SENDER)
+    bench.bring(sock, Detach(SENDER))
+    await bench.settle()
+    assert sock not in bench.pump.connections
+    assert bench.pump.owners == {}
+    assert bench.pump.dirty == {}
+
+
+async def test_waiting_for_idleness_waits_for_the_disk(bench: Bench) -> None:
+    peer, sock = await sender(bench)
+    bench.journal.is_held = True
+    bench.bring(sock, send(1))
+    waiting = asyncio.ensure_future(bench.pump.until(bench.pump.is_idle, timeout_s=5))
+    await bench.settle()
+    assert not waiting.done()
+    bench.journal.let_go()
+    await bench.settle()
+    assert waiting.result() is True
+    assert len(sock.writes) == 1
+    assert len(peer.performed) == 1
+
+
+async def test_nothing_is_decided_after_the_stop(bench: Bench) -> None:
+    _, sock = await sender(bench)
+    count = len(bench.journal.turns)
+    bench.pump.stop()
+    bench.bring(sock, send(1))
+    bench.clock.advance(10_000)
+    await bench.settle()
+    assert len(bench.journal.turns) == count
+    assert bench.clock.timers == []
