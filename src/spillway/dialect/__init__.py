@@ -1,0 +1,1 @@
+"""Service Bus's accent of AMQP: addresses, tokens, annotations, outcomes, `$cbs` and `$management`."""

@@ -1,0 +1,57 @@
+"""What a link or a token points at (wire-contract section 4).
+
+Python writes `amqps://host:port/name`, JavaScript a bare `name`. Paths are compared without regard to case by whoever
+looks them up (`model.entity.entity_key`); here they keep the case in which they were written, for error texts.
+"""
+
+from typing import Final
+
+from spillway.model.entity import DEAD_LETTER_SUFFIX, entity_key
+
+ENTITY: Final = 0
+MANAGEMENT: Final = 1
+CBS: Final = 2
+
+_MANAGEMENT_NODE: Final = "$management"
+_CBS_NODE: Final = "$cbs"
+_DEAD_LETTER_KEY: Final = DEAD_LETTER_SUFFIX.lower()
+
+SHOWN_CHARS_MAX: Final = 300  # of a name that a client made up, in an error text
+
+
+class Address:
+    """`node` says what is meant: an entity itself, its management node, or the connection's `$cbs`."""
+
+    def __init__(self, node: int, path: str) -> None:
+        self.node = node
+        self.path = path  # of the entity; empty for `$cbs`
+        self.key = entity_key(path)
+
+
+def strip_authority(text: str) -> str:
+    """The path of a URI, or the text itself when it is none. Slashes at the ends do not count."""
+    at = text.find("://")
+    if at >= 0 and "/" not in text[:at]:
+        slash = text.find("/", at + 3)
+        text = "" if slash < 0 else text[slash:]
+    return text.strip("/")
+
+
+def parse_address(text: str) -> Address:
+    path = strip_authority(text)
+    key = path.lower()
+    if key == _CBS_NODE:
+        return Address(CBS, "")
+    node = ENTITY
+    if key == _MANAGEMENT_NODE or key.endswith("/" + _MANAGEMENT_NODE):
+        node = MANAGEMENT
+        path = path[: -len(_MANAGEMENT_NODE)].strip("/")
+        key = path.lower()
+    if key.endswith(_DEAD_LETTER_KEY):
+        path = path[: -len(_DEAD_LETTER_KEY)] + DEAD_LETTER_SUFFIX
+    return Address(node, path)
+
+
+def shown(path: str) -> str:
+    """A client's name for something, short enough for an error text."""
+    return path if len(path) <= SHOWN_CHARS_MAX else path[:SHOWN_CHARS_MAX] + "…"

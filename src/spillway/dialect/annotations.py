@@ -1,0 +1,50 @@
+"""The names that Service Bus adds to messages, links and requests, and which of them only the broker may write."""
+
+from typing import Final
+
+# -- message annotations (wire-contract 6.3) ------------------------------------------------------------------
+SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
+ENQUEUED_TIME: Final = "x-opt-enqueued-time"
+ENQUEUE_SEQUENCE_NUMBER: Final = "x-opt-enqueue-sequence-number"
+LOCKED_UNTIL: Final = "x-opt-locked-until"
+MESSAGE_STATE: Final = "x-opt-message-state"
+DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+SCHEDULED_ENQUEUE_TIME: Final = "x-opt-scheduled-enqueue-time"
+PARTITION_KEY: Final = "x-opt-partition-key"
+VIA_PARTITION_KEY: Final = "x-opt-via-partition-key"
+# -- delivery annotations
+LOCK_TOKEN: Final = "x-opt-lock-token"
+
+# What says where a message is and who holds it. A client that sends a received message on brings the old values
+# along; stored, they would stand beside ours as duplicate keys.
+BROKER_OWNED: Final = frozenset(
+    [
+        SEQUENCE_NUMBER,
+        ENQUEUED_TIME,
+        ENQUEUE_SEQUENCE_NUMBER,
+        LOCKED_UNTIL,
+        MESSAGE_STATE,
+        DEAD_LETTER_SOURCE,
+        LOCK_TOKEN,
+    ]
+)
+
+# -- application properties that the broker writes
+DEAD_LETTER_REASON: Final = "DeadLetterReason"
+DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
+
+# -- links
+SESSION_FILTER: Final = "com.microsoft:session-filter"
+ENTITY_TYPE: Final = "com.microsoft:entity-type"
+ENTITY_TYPE_QUEUE: Final = 0
+
+DEAD_LETTER_CONDITION: Final = "com.microsoft:dead-letter"
+BATCH_FORMAT: Final = 0x80013700
+PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
+
+
+def encoded_symbol(name: str) -> bytes:
+    """A symbol of at most 255 characters as sym8: how annotation keys are written."""
+    data = name.encode("ascii")
+    assert len(data) < 256, "sym8 has one byte for its length"
+    return b"\xa3" + bytes([len(data)]) + data

@@ -1,0 +1,107 @@
+"""What a client wants with a link: an entity, its `$management` node, or `$cbs` (wire-contract section 5)."""
+
+from typing import Protocol
+
+from spillway.amqp.link import Link
+from spillway.amqp.performatives import SND_SETTLED, Coordinator, Source, Target
+from spillway.broker.commands import AttachReceiver, AttachSender, Command
+from spillway.dialect.addresses import CBS, ENTITY, Address, parse_address, shown
+from spillway.dialect.annotations import SESSION_FILTER
+from spillway.dialect.errors import entity_not_found
+from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
+from spillway.dialect.rights import ANY, LISTEN, SEND
+from spillway.model.errors import ArgumentError, NotAllowed, NotImplementedHere
+
+
+class Directory(Protocol):
+    """A read-only view of the namespace."""
+
+    def exists(self, path: str) -> bool: ...
+
+
+class Opening:
+    """A link that may be opened if `link.rights` are held: in the core by `command`, or here when there is none."""
+
+    def __init__(self, link: PeerLink, command: Command | None) -> None:
+        self.link = link
+        self.command = command
+
+
+def open_link(link: Link, number: int, deny_missing: "MissingEntities") -> Opening:
+    """`BrokerError` if it is nothing we know. Whether the client may have it is for the caller to ask."""
+    attach = link.attach
+    assert attach is not None, "a requested link has its attach"
+    if link.is_sender:
+        return _open_receiver(link, number, attach.source, attach.target, deny_missing)
+    target = attach.target
+    if isinstance(target, Coordinator):
+        raise NotImplementedHere("Transactions are not supported: this broker has no coordinator.")
+    if not isinstance(target, Target):
+        raise ArgumentError("A sender needs a target: the address of a queue.")
+    address = _address_of(target.address, target.dynamic)
+    if address.node == ENTITY:
+        return Opening(ClientSender(number, link, address, SEND), AttachSender(number, address.path))
+    deny_missing.check(address)
+    return Opening(RequestLink(number, link, address, 0 if address.node == CBS else ANY), None)
+
+
+def _open_receiver(
+    link: Link, number: int, source: Source | None, target: object, deny_missing: "MissingEntities"
+) -> Opening:
+    if source is None:
+        raise ArgumentError("A receiver needs a source: the address of a queue.")
+    address = _address_of(source.address, source.dynamic)
+    if address.node == ENTITY:
+        _check_filters(source, address)
+        assert link.attach is not None, "a requested link has its attach"
+        deletes = link.attach.snd_settle_mode == SND_SETTLED  # this alone tells the modes apart
+        receiver = ClientReceiver(number, link, address, LISTEN, deletes)
+        return Opening(receiver, AttachReceiver(number, address.path, deletes))
+    deny_missing.check(address)
+    target_address = target.address if isinstance(target, Target) else None
+    rights = 0 if address.node == CBS else ANY
+    return Opening(ReplyLink(number, link, address, rights, target_address, source.address or ""), None)
+
+
+def _address_of(address: str | None, dynamic: bool) -> Address:
+    if dynamic:
+        raise NotImplementedHere("Dynamic nodes are not supported: give the address of a queue.")
+    if not address:
+        raise ArgumentError("The address of a link must not be empty: give the name of a queue.")
+    return parse_address(address)
+
+
+def _check_filters(source: Source, address: Address) -> None:
+    """Only what is honoured may be repeated in the answer; a queue without sessions honours no filter."""
+    if source.filter is None:
+        return
+    for name in source.filter:
+        if name == SESSION_FILTER:
+            raise NotAllowed(
+                f"'{shown(address.path)}' does not require sessions: a session cannot be received from it. "
+                "Open a receiver without a session id."
+            )
+    source.filter = None
+
+
+class MissingEntities:
+    """Refuses nodes of entities that are not there. Entities themselves are refused by the core."""
+
+    def __init__(self, namespace: str, directory: Directory) -> None:
+        self.namespace = namespace
+        self.directory = directory
+
+    def check(self, address: Address) -> None:
+        if address.node != CBS and not self.directory.exists(address.path):
+            raise entity_not_found(self.namespace, address.path)
+
+
+def shown_address(link: Link) -> str:
+    """What the client asked for, for an error text."""
+    attach = link.attach
+    if attach is None:
+        return ""
+    if link.is_sender:
+        return "" if attach.source is None else shown(attach.source.address or "")
+    target = attach.target
+    return shown(target.address or "") if isinstance(target, Target) else ""

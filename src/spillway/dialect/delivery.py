@@ -1,0 +1,241 @@
+"""A stored message as it goes to a client: our head, then the sender's bytes untouched (wire-contract 6.3).
+
+The head is header, delivery annotations and message annotations. The usual message (no time to live, no priority, no
+annotations of its own, nothing changed by the broker) gets it from one precompiled pack. The same encoder serves
+deliveries, browsing and receiving by sequence number.
+
+`absolute-expiry-time` and `creation-time` stay as the sender wrote them. Rewriting them would mean re-encoding the
+properties of every message with a time to live; JavaScript subtracts one from the other, so both from the sender give
+the right time to live, and one from each side would not.
+"""
+
+import struct
+from typing import Final
+
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, encode, skip_value
+from spillway.dialect.annotations import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    DEAD_LETTER_SOURCE,
+    ENQUEUE_SEQUENCE_NUMBER,
+    ENQUEUED_TIME,
+    LOCK_TOKEN,
+    LOCKED_UNTIL,
+    MESSAGE_STATE,
+    SEQUENCE_NUMBER,
+    encoded_symbol,
+)
+from spillway.model.message import NEVER, Message, Overlay, StoredMessage
+
+UINT_MAX: Final = 0xFFFFFFFF
+
+# Descriptors are always smallulong (0x53): Python's decoder reads the code as one byte.
+_HEADER: Final = b"\x00\x53\x70"
+_DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
+_MESSAGE_ANNOTATIONS: Final = b"\x00\x53\x72"
+_APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
+
+_NO_DELIVERY_ANNOTATIONS: Final = _DELIVERY_ANNOTATIONS + b"\xc1\x01\x00"
+
+# In the tables below: "s" a literal, the rest a value.
+_LONG: Final = b"\x81"
+_TIMESTAMP: Final = b"\x83"
+_SMALLINT: Final = b"\x54"
+_UUID: Final = b"\x98"
+_UINT: Final = b"\x70"
+
+_TOKEN_KEY: Final = encoded_symbol(LOCK_TOKEN) + _UUID
+_LOCKED_KEY: Final = encoded_symbol(LOCKED_UNTIL) + _TIMESTAMP
+_NUMBER_KEY: Final = encoded_symbol(SEQUENCE_NUMBER) + _LONG
+_TIME_KEY: Final = encoded_symbol(ENQUEUED_TIME) + _TIMESTAMP
+_FIRST_NUMBER_KEY: Final = encoded_symbol(ENQUEUE_SEQUENCE_NUMBER) + _LONG
+_STATE_KEY: Final = encoded_symbol(MESSAGE_STATE) + _SMALLINT
+_SOURCE_KEY: Final = encoded_symbol(DEAD_LETTER_SOURCE)
+
+# Our own pairs of the message annotations, with and without the lock's end.
+_PAIRS: Final = struct.Struct(f">{len(_NUMBER_KEY)}sq{len(_TIME_KEY)}sq{len(_FIRST_NUMBER_KEY)}sq{len(_STATE_KEY)}sB")
+_PAIRS_COUNT: Final = 4
+_LOCKED_PAIR: Final = struct.Struct(f">{len(_LOCKED_KEY)}sq")
+
+# The lock token is a GUID: its tag has the first three groups the other way round than AMQP's uuid (trap 10).
+_GUID: Final = struct.Struct("<IHH8s")
+
+# The head of the usual locked message, written by one pack: literal, value, literal, value …
+_HEAD_1: Final = _HEADER + b"\xc0\x0a\x05"  # list8 of durable, priority, ttl, first-acquirer, delivery-count
+_HEAD_2: Final = b"\x40\x40\x40" + _UINT
+_TOKEN_PAIR_SIZE: Final = len(_TOKEN_KEY) + 16
+_HEAD_3: Final = _DELIVERY_ANNOTATIONS + bytes([0xC1, 1 + _TOKEN_PAIR_SIZE, 2]) + _TOKEN_KEY
+_OUR_SIZE: Final = _PAIRS.size + _LOCKED_PAIR.size
+_HEAD_4: Final = _MESSAGE_ANNOTATIONS + bytes([0xC1, 1 + _OUR_SIZE, 2 * (_PAIRS_COUNT + 1)]) + _LOCKED_KEY
+_USUAL_HEAD: Final = struct.Struct(
+    f">{len(_HEAD_1)}sB{len(_HEAD_2)}sI{len(_HEAD_3)}sIHH8s{len(_HEAD_4)}sq"
+    f"{len(_NUMBER_KEY)}sq{len(_TIME_KEY)}sq{len(_FIRST_NUMBER_KEY)}sq{len(_STATE_KEY)}sB"
+)
+
+_TRUE: Final = 0x41
+_FALSE: Final = 0x42
+_MAP32: Final = struct.Struct(">BII")
+
+
+def encode_delivery(stored: StoredMessage, lock_token: bytes, locked_until_ms: int) -> bytes:
+    """The whole message. Without a lock token it is not locked: browsed, or deleted as it was handed out."""
+    message = stored.message
+    if (
+        lock_token
+        and stored.overlay is None
+        and message.priority < 0
+        and message.ttl_ms < 0
+        and stored.expires_ms == NEVER
+        and message.annotations_count == 0
+        and message.delivery_annotations_count == 0
+    ):
+        data1, data2, data3, data4 = _GUID.unpack(lock_token)
+        return (
+            _USUAL_HEAD.pack(
+                _HEAD_1,
+                _TRUE if message.durable else _FALSE,
+                _HEAD_2,
+                stored.delivery_count,
+                _HEAD_3,
+                data1,
+                data2,
+                data3,
+                data4,
+                _HEAD_4,
+                locked_until_ms,
+                _NUMBER_KEY,
+                stored.sequence_number,
+                _TIME_KEY,
+                stored.enqueued_ms,
+                _FIRST_NUMBER_KEY,
+                stored.enqueue_sequence_number,
+                _STATE_KEY,
+                stored.state,
+            )
+            + message.raw[message.bare_at :]
+        )
+    return _head(stored, lock_token, locked_until_ms) + _bare(message, stored.overlay, len(message.raw))
+
+
+def encode_without_body(stored: StoredMessage) -> bytes:
+    """For browsing with `omit-message-body`: everything up to the application properties."""
+    return _head(stored, b"", 0) + _bare(stored.message, stored.overlay, stored.message.application_end)
+
+
+def network_uuid(lock_token: bytes) -> bytes:
+    """The sixteen bytes of an AMQP uuid for a lock token, which is in GUID order; and back."""
+    return lock_token[3::-1] + lock_token[5:3:-1] + lock_token[7:5:-1] + lock_token[8:]
+
+
+# -- the head, piece by piece -----------------------------------------------------------------------------------
+
+
+def _head(stored: StoredMessage, lock_token: bytes, locked_until_ms: int) -> bytes:
+    message = stored.message
+    ours = _PAIRS.pack(
+        _NUMBER_KEY,
+        stored.sequence_number,
+        _TIME_KEY,
+        stored.enqueued_ms,
+        _FIRST_NUMBER_KEY,
+        stored.enqueue_sequence_number,
+        _STATE_KEY,
+        stored.state,
+    )
+    count = _PAIRS_COUNT
+    if lock_token:
+        ours = _LOCKED_PAIR.pack(_LOCKED_KEY, locked_until_ms) + ours
+        count += 1
+    overlay = stored.overlay
+    if overlay is not None and overlay.dead_letter_source is not None:
+        ours += _SOURCE_KEY + encode(overlay.dead_letter_source)
+        count += 1
+    theirs = message.raw[message.annotations_at : message.annotations_end]
+    return (
+        _header(stored)
+        + _delivery_annotations(message, lock_token)
+        + _MESSAGE_ANNOTATIONS
+        + _map_of(theirs + ours, message.annotations_count + count)
+    )
+
+
+def _header(stored: StoredMessage) -> bytes:
+    """Delivery count always; durable and priority as sent; the time to live that counts here."""
+    message = stored.message
+    priority = b"\x40" if message.priority < 0 else bytes([0x50, message.priority])
+    ttl_ms = message.ttl_ms
+    if stored.expires_ms != NEVER:  # the entity's default, where that is shorter
+        ttl_ms = stored.expires_ms - stored.enqueued_ms
+    ttl = b"\x40" if ttl_ms < 0 else struct.pack(">BI", 0x70, min(ttl_ms, UINT_MAX))
+    durable = b"\x41" if message.durable else b"\x42"
+    fields = durable + priority + ttl + b"\x40" + struct.pack(">BI", 0x70, stored.delivery_count)
+    return _HEADER + bytes([0xC0, 1 + len(fields), 5]) + fields
+
+
+def _delivery_annotations(message: Message, lock_token: bytes) -> bytes:
+    """The sender's own reach the receiver; the lock token is ours (wire-contract section 13)."""
+    count = message.delivery_annotations_count
+    if not lock_token and count == 0:
+        return _NO_DELIVERY_ANNOTATIONS
+    pairs = message.raw[message.delivery_annotations_at : message.delivery_annotations_end]
+    if lock_token:
+        pairs += _TOKEN_KEY + network_uuid(lock_token)
+        count += 1
+    return _DELIVERY_ANNOTATIONS + _map_of(pairs, count)
+
+
+def _map_of(pairs: bytes, count: int) -> bytes:
+    """A map from its encoded pairs; sizes count the bytes after themselves."""
+    if len(pairs) < 255 and count < 128:
+        return bytes([0xC1, len(pairs) + 1, 2 * count]) + pairs
+    return _MAP32.pack(0xD1, len(pairs) + 4, 2 * count) + pairs
+
+
+# -- the rest, with what the broker changed ----------------------------------------------------------------------
+
+
+def _bare(message: Message, overlay: Overlay | None, end: int) -> bytes:
+    raw = message.raw
+    changes: dict[str, bytes] = {}
+    if overlay is not None:
+        changes.update(overlay.properties)
+        if overlay.dead_letter_reason is not None:
+            changes[DEAD_LETTER_REASON] = encode(overlay.dead_letter_reason)
+        if overlay.dead_letter_description is not None:
+            changes[DEAD_LETTER_DESCRIPTION] = encode(overlay.dead_letter_description)
+    if not changes:
+        return raw[message.bare_at : end]
+    properties = _changed_properties(message, changes)
+    return raw[message.bare_at : message.properties_end] + properties + raw[message.application_end : end]
+
+
+def _changed_properties(message: Message, changes: dict[str, bytes]) -> bytes:
+    """The application properties with these set. Pairs that stay are copied as they are, byte for byte."""
+    raw = message.raw
+    kept: list[bytes] = []
+    if message.properties_end < message.application_end:
+        at, end = _pairs_of_section(raw, message.properties_end, message.application_end)
+        budget = Budget(MESSAGE_ELEMENTS_MAX)
+        while at < end:
+            value_at = skip_value(raw, at, end, budget)
+            after = skip_value(raw, value_at, end, budget)
+            if _text_of(raw, at, value_at) not in changes:
+                kept.append(raw[at:after])
+            at = after
+    for name, value in changes.items():
+        kept.append(encode(name) + value)
+    return _APPLICATION_PROPERTIES + _map_of(b"".join(kept), len(kept))
+
+
+def _pairs_of_section(raw: bytes, at: int, end: int) -> tuple[int, int]:
+    """Where the pairs of a map section lie; its structure was checked when the message was admitted."""
+    at += 3  # the descriptor, a smallulong since it was admitted
+    if raw[at] == 0xC1:
+        return at + 3, end
+    assert raw[at] == 0xD1, "a map section holds a map"
+    return at + 9, end
+
+
+def _text_of(raw: bytes, at: int, end: int) -> str:
+    """A string key: str8 or str32."""
+    return raw[at + 2 if raw[at] == 0xA1 else at + 5 : end].decode()

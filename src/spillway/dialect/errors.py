@@ -1,0 +1,46 @@
+"""How a refusal is said in AMQP: condition, text with tracking id, and always three fields (wire-contract trap 1)."""
+
+from typing import ClassVar, Protocol
+
+from spillway.amqp.errors import AmqpError
+from spillway.dialect.addresses import shown
+from spillway.model.errors import BrokerError, EntityNotFound
+
+
+class Tracker(Protocol):
+    """Where ids come from: this room has no randomness of its own."""
+
+    def tracking_text(self, entity: str, now_ms: int) -> str:
+        """` TrackingId:<guid>_<node>, SystemTracker:<entity>, Timestamp:<UTC>`, the tail of an error description."""
+
+    def new_message_id(self) -> str:
+        """For a message whose sender gave none."""
+
+
+class MessageMalformed(BrokerError):
+    """A payload that is no AMQP message. Refused like any other: a detach would hang the JavaScript sender (trap 4)."""
+
+    condition: ClassVar[str] = "amqp:decode-error"
+    status_code: ClassVar[int] = 400
+    retryable: ClassVar[bool] = False
+
+
+class ConnectionForced(BrokerError):
+    """The broker ends a connection for reasons of its own; clients connect again."""
+
+    condition: ClassVar[str] = "amqp:connection:forced"
+    status_code: ClassVar[int] = 503
+    retryable: ClassVar[bool] = True
+
+
+def amqp_error(error: BrokerError, tracker: Tracker, entity: str, now_ms: int) -> AmqpError:
+    return AmqpError(error.condition, tracked_text(error.description, tracker, entity, now_ms))
+
+
+def tracked_text(text: str, tracker: Tracker, entity: str, now_ms: int) -> str:
+    return text + tracker.tracking_text(shown(entity), now_ms)
+
+
+def entity_not_found(host: str, path: str) -> EntityNotFound:
+    """JavaScript recognises a missing entity by this very sentence (wire-contract trap 8)."""
+    return EntityNotFound(f"The messaging entity 'sb://{host}/{shown(path)}' could not be found.")

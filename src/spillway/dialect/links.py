@@ -1,0 +1,112 @@
+"""What a peer keeps for each of its links: whose they are, what they need, and how far their credit goes."""
+
+from typing import Final
+
+from spillway.amqp.link import Link
+from spillway.broker.effects import Deliver
+from spillway.dialect.addresses import CBS, MANAGEMENT, Address
+from spillway.model import limits
+
+# How many deliveries the core may decide for a link beyond those it has handed over. A client can grant 2**32 - 1; what
+# is decided and not yet written is memory of ours, so the core sees this much of it at a time.
+DELIVERIES_AHEAD_MAX: Final = 128
+# Python grants 10,000 once on its `$cbs` and `$management` links and never again, meaning "as many as you like".
+GENEROUS_CREDIT: Final = 10_000
+HELD_REPLY_BYTES_MAX: Final = 4 * limits.MIB
+
+
+class PeerLink:
+    """`number` is the link's in the core. `rights` (any of them) must be held on `scope` while the link lives."""
+
+    def __init__(self, number: int, link: Link, address: Address, rights: int) -> None:
+        self.number = number
+        self.link = link
+        self.address = address
+        self.path = address.path
+        self.rights = rights
+        self.scope = address.path + "/$management" if address.node == MANAGEMENT else address.path
+
+    @property
+    def shown_path(self) -> str:
+        return "$cbs" if self.address.node == CBS else self.scope
+
+
+class ClientSender(PeerLink):
+    """The client sends messages to an entity."""
+
+
+class ClientReceiver(PeerLink):
+    """The client receives from an entity.
+
+    The core counts the deliveries it has decided for this link. `seen_count` counts those that have reached us, sent or
+    refused, so `seen_count + credit` says in the core's terms how far it may go; `told_limit` is what it was told.
+    """
+
+    def __init__(self, number: int, link: Link, address: Address, rights: int, deletes: bool) -> None:
+        super().__init__(number, link, address, rights)
+        self.deletes = deletes
+        self.seen_count = 0
+        self.told_limit = 0
+        self.is_draining = False
+        # ReceiveAndDelete: decided and deleted, but the client took its credit back meanwhile.
+        self.held: list[Deliver] = []
+
+    def limit(self) -> int:
+        """How far the core may go: link credit, the peer's session window and our own bound."""
+        link = self.link
+        ahead = link.credit - len(self.held)
+        if ahead > DELIVERIES_AHEAD_MAX:
+            ahead = DELIVERIES_AHEAD_MAX
+        if ahead > 0 and link.session.window < ahead:
+            ahead = link.session.window
+        return self.seen_count + (ahead if ahead > 0 else 0)
+
+    def is_window_bound(self) -> bool:
+        """The session's window, not the credit, is what stops it."""
+        credit = self.link.credit
+        return self.link.session.window < (credit if credit < DELIVERIES_AHEAD_MAX else DELIVERIES_AHEAD_MAX)
+
+
+class RequestLink(PeerLink):
+    """The client sends requests to `$cbs` or `$management`."""
+
+
+class ReplyLink(PeerLink):
+    """The client receives the answers. They wait here while there is no credit for them."""
+
+    def __init__(self, number: int, link: Link, address: Address, rights: int, target: str | None, source: str) -> None:
+        super().__init__(number, link, address, rights)
+        self.target = target
+        self.source = source
+        self.is_generous = False
+        self.held: list[bytes] = []
+        self.held_bytes = 0
+        self.sent_count = 0
+
+    def answers_to(self, reply_to: str) -> bool:
+        return reply_to == self.target or reply_to == self.link.name or reply_to == self.source
+
+    def reply(self, payload: bytes) -> bool:
+        """Send an answer, or keep it until there is credit. False: nobody is there to hear it."""
+        if not self.link.is_open:
+            return False
+        if self.held or (self.link.credit <= 0 and not self.is_generous):
+            self.held.append(payload)
+            self.held_bytes += len(payload)
+            return True
+        self._send(payload)
+        return True
+
+    def on_credit(self, drain: bool) -> None:
+        if self.link.credit >= GENEROUS_CREDIT:
+            self.is_generous = True
+        while self.held and self.link.credit > 0:
+            payload = self.held.pop(0)
+            self.held_bytes -= len(payload)
+            self._send(payload)
+        if drain:
+            self.link.drained()
+
+    def _send(self, payload: bytes) -> None:
+        self.sent_count += 1
+        self.link.send(self.sent_count.to_bytes(8, "big"), payload, True)

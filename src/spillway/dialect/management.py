@@ -1,0 +1,211 @@
+"""`<entity>/$management`: requests become commands, answers become maps (wire-contract section 8)."""
+
+import uuid
+from typing import Final
+
+from spillway.amqp.types import LONGS, Array, Int, Symbol, Timestamp
+from spillway.broker.commands import (
+    BatchDelete,
+    CancelScheduled,
+    Peek,
+    ReceiveDeferred,
+    RenewLocks,
+    Request,
+    Schedule,
+    UpdateDisposition,
+)
+from spillway.broker.effects import Answer, Deleted, Failed, Messages, Renewed, Scheduled
+from spillway.dialect.admission import admit
+from spillway.dialect.delivery import encode_delivery, encode_without_body
+from spillway.dialect.errors import Tracker
+from spillway.dialect.fields import read_count, read_items, read_long, read_longs, read_map, read_tokens, refuse_session
+from spillway.dialect.outcomes import dead_letter_text, encoded_properties
+from spillway.dialect.rights import LISTEN, SEND
+from spillway.model import limits
+from spillway.model.errors import ArgumentError, BrokerError, NotImplementedHere
+from spillway.model.message import NEVER, Message
+from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Settlement
+
+RENEW_LOCK: Final = "com.microsoft:renew-lock"
+PEEK: Final = "com.microsoft:peek-message"
+SCHEDULE: Final = "com.microsoft:schedule-message"
+CANCEL: Final = "com.microsoft:cancel-scheduled-message"
+RECEIVE: Final = "com.microsoft:receive-by-sequence-number"
+UPDATE_DISPOSITION: Final = "com.microsoft:update-disposition"
+BATCH_DELETE: Final = "com.microsoft:batch-delete-messages"
+
+STATUS_CODE: Final = "statusCode"
+STATUS_DESCRIPTION: Final = "statusDescription"
+ERROR_CONDITION: Final = "errorCondition"
+
+OK: Final = 200
+NO_CONTENT: Final = 204
+
+# Room for the largest message in a schedule request, with others and the maps around them.
+REQUEST_BYTES_MAX: Final = 1 * limits.MIB
+
+_TIMESTAMPS: Final = 0x83
+_FAR_FUTURE_MS: Final = 253_402_300_800_000  # the year 10000: "no matter when it was enqueued"
+
+# `suspended` is dead-letter, and `defered` is spelled so; both are what the SDKs send.
+_STATUS_KINDS: Final = {
+    "completed": COMPLETE,
+    "abandoned": ABANDON,
+    "defered": DEFER,
+    "deferred": DEFER,
+    "suspended": DEAD_LETTER,
+}
+
+
+class Pending:
+    """A request under way: what is needed to say its answer."""
+
+    def __init__(self, operation: str, correlation_id: object, path: str, omits_body: bool) -> None:
+        self.operation = operation
+        self.correlation_id = correlation_id
+        self.path = path
+        self.omits_body = omits_body
+
+
+class Response:
+    def __init__(self, status: int, body: dict[object, object]) -> None:
+        self.status = status
+        self.body = body
+
+
+def rights_for(operation: str) -> int:
+    """The claim an operation needs. What is not known here is refused before anything else is looked at."""
+    if operation == SCHEDULE or operation == CANCEL:
+        return SEND
+    if operation in (RENEW_LOCK, UPDATE_DISPOSITION, PEEK, RECEIVE, BATCH_DELETE):
+        return LISTEN
+    raise NotImplementedHere(f"The operation '{operation[:100]}' is not known here.")
+
+
+# -- requests ---------------------------------------------------------------------------------------------------
+
+
+def read_command(operation: str, number: int, path: str, body: object, tracker: Tracker) -> Request:
+    """The command with this request number; `BrokerError` names the field that is wrong."""
+    fields = read_map(body, "body")
+    refuse_session(fields, path)
+    if operation == RENEW_LOCK:
+        return RenewLocks(number, path, read_tokens(fields, "lock-tokens"))
+    if operation == UPDATE_DISPOSITION:
+        tokens = list(dict.fromkeys(read_tokens(fields, "lock-tokens")))
+        return UpdateDisposition(number, path, tokens, _read_settlement(fields))
+    if operation == PEEK:
+        first = read_long(fields, "from-sequence-number")
+        count = read_count(fields, "message-count", limits.PEEK_MESSAGES_MAX)
+        return Peek(number, path, max(first, 0), count)
+    if operation == SCHEDULE:
+        return _read_schedule(number, path, fields, tracker)
+    if operation == CANCEL:
+        return CancelScheduled(number, path, _read_numbers(fields))
+    if operation == RECEIVE:
+        mode = read_long(fields, "receiver-settle-mode")
+        if mode != 0 and mode != 1:
+            raise ArgumentError("'receiver-settle-mode' must be 1 (lock) or 0 (delete).")
+        return ReceiveDeferred(number, path, _read_numbers(fields), mode == 0)
+    assert operation == BATCH_DELETE, "rights_for knows the same operations"
+    count = read_count(fields, "message-count", limits.BATCH_DELETE_MAX)
+    before_ms = _FAR_FUTURE_MS
+    if fields.get("enqueued-time-utc") is not None:
+        before_ms = read_long(fields, "enqueued-time-utc")
+    return BatchDelete(number, path, count, before_ms)
+
+
+def read_omits_body(body: object) -> bool:
+    """JavaScript can ask to browse without bodies."""
+    return isinstance(body, dict) and body.get("omit-message-body") is True
+
+
+def _read_numbers(fields: dict[object, object]) -> list[int]:
+    """Each number once, in the order asked."""
+    return list(dict.fromkeys(read_longs(fields, "sequence-numbers", limits.SEQUENCE_NUMBERS_MAX)))
+
+
+def _read_settlement(fields: dict[object, object]) -> Settlement:
+    status = fields.get("disposition-status")
+    kind = _STATUS_KINDS.get(status) if isinstance(status, str) else None
+    if kind is None:
+        raise ArgumentError("'disposition-status' must be 'completed', 'abandoned', 'defered' or 'suspended'.")
+    properties: dict[str, bytes] | None = None
+    if fields.get("properties-to-modify") is not None:
+        changed = read_map(fields["properties-to-modify"], "properties-to-modify")
+        properties = encoded_properties(changed, "properties-to-modify")
+    if kind != DEAD_LETTER:
+        return Settlement(kind, None, None, properties)
+    # Python sends an empty string for "none".
+    reason = dead_letter_text(fields.get("deadletter-reason"), "deadletter-reason") or None
+    description = dead_letter_text(fields.get("deadletter-description"), "deadletter-description") or None
+    return Settlement(kind, reason, description, properties)
+
+
+def _read_schedule(number: int, path: str, fields: dict[object, object], tracker: Tracker) -> Request:
+    messages: list[Message] = []
+    size = 0
+    for item in read_items(fields, "messages", limits.BATCH_MESSAGES_MAX):
+        encoded = read_map(item, "messages").get("message")
+        if not isinstance(encoded, bytes):
+            raise ArgumentError("'message' in each of 'messages' must be binary: an encoded AMQP message.")
+        message = admit(encoded, tracker)
+        if message.scheduled_ms == NEVER:
+            raise ArgumentError("A message to schedule needs the annotation 'x-opt-scheduled-enqueue-time'.")
+        message.is_ping = False  # each gets its number, so each is stored
+        messages.append(message)
+        size += len(encoded)
+    return Schedule(number, path, messages, size)
+
+
+# -- answers ------------------------------------------------------------------------------------------------------
+
+
+def response_to(pending: Pending, answer: Answer) -> Response:
+    """The map that says it. A `Failed` is said by `failure_body` and `error_properties`."""
+    assert not isinstance(answer, Failed), "refusals have no map of their own"
+    if isinstance(answer, Renewed):
+        times = [Timestamp(ms) for ms in answer.locked_until_ms]
+        return Response(OK, {"expirations": Array(_TIMESTAMPS, times)})
+    if isinstance(answer, Messages):
+        return _messages_response(pending, answer)
+    if isinstance(answer, Scheduled):
+        return Response(OK, {"sequence-numbers": Array(LONGS, answer.sequence_numbers)})
+    if isinstance(answer, Deleted):
+        return Response(OK if answer.count else NO_CONTENT, {"message-count": Int(answer.count)})
+    return Response(OK, {})
+
+
+def _messages_response(pending: Pending, answer: Messages) -> Response:
+    if not answer.messages:
+        return Response(NO_CONTENT, {})
+    items: list[object] = []
+    for index, stored in enumerate(answer.messages):
+        item: dict[object, object] = {}
+        if answer.lock_tokens:
+            token = answer.lock_tokens[index]
+            item["message"] = encode_delivery(stored, token, answer.locked_until_ms)
+            item["lock-token"] = uuid.UUID(bytes_le=token)
+        elif pending.omits_body:
+            item["message"] = encode_without_body(stored)
+        else:
+            item["message"] = encode_delivery(stored, b"", 0)
+        items.append(item)
+    return Response(OK, {"messages": items})
+
+
+def failure_body(operation: str) -> dict[object, object]:
+    """Empty; but the count of a batch delete is read even when it failed."""
+    return {"message-count": Int(0)} if operation == BATCH_DELETE else {}
+
+
+def status_properties(status: int) -> dict[object, object]:
+    return {STATUS_CODE: Int(status), STATUS_DESCRIPTION: "OK" if status == OK else "No Content"}
+
+
+def error_properties(error: BrokerError, text: str) -> dict[object, object]:
+    return {
+        STATUS_CODE: Int(error.status_code),
+        STATUS_DESCRIPTION: text,
+        ERROR_CONDITION: Symbol(error.condition),
+    }

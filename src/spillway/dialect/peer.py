@@ -1,0 +1,651 @@
+"""One client: what its connection tells becomes commands, what the broker wants said becomes frames.
+
+The peer owns the AMQP connection and everything that is Service Bus about it: rights, links, credit, requests. It
+decides nothing about messages. A fault of ours inside it is raised after the connection was closed in order, for the
+owner to log; a client's fault never is.
+"""
+
+from typing import Final, Protocol
+
+from spillway.amqp.connection import Connection, ConnectionOptions
+from spillway.amqp.errors import AmqpError
+from spillway.amqp.events import (
+    AttachRequested,
+    ConnectionClosed,
+    DispositionReceived,
+    Event,
+    FlowReceived,
+    LinkDetached,
+    SaslRequested,
+    SessionEnded,
+    TransferReceived,
+    TransferTooLarge,
+)
+from spillway.amqp.link import Link
+from spillway.amqp.performatives import ACCEPTED, RELEASED, Received, Rejected, Source, Target
+from spillway.amqp.types import Int, Symbol
+from spillway.broker.commands import Command, Credit, Detach, Send, Settle, Undelivered
+from spillway.broker.effects import (
+    Answer,
+    Attached,
+    Deliver,
+    Detached,
+    Drained,
+    Effect,
+    Failed,
+    Refused,
+    SendSettled,
+    Settled,
+)
+from spillway.dialect import cbs, management, sasl
+from spillway.dialect.addresses import CBS
+from spillway.dialect.admission import admit_transfer
+from spillway.dialect.annotations import BATCH_FORMAT, ENTITY_TYPE, ENTITY_TYPE_QUEUE
+from spillway.dialect.attaching import Directory, MissingEntities, open_link, shown_address
+from spillway.dialect.delivery import encode_delivery
+from spillway.dialect.errors import ConnectionForced, Tracker, amqp_error, entity_not_found, tracked_text
+from spillway.dialect.links import (
+    DELIVERIES_AHEAD_MAX,
+    HELD_REPLY_BYTES_MAX,
+    ClientReceiver,
+    ClientSender,
+    PeerLink,
+    ReplyLink,
+    RequestLink,
+)
+from spillway.dialect.outcomes import echo_of, settlement_of
+from spillway.dialect.requests import RequestMessage, decode_request, encode_response
+from spillway.dialect.rights import FOR_EVER, Grants, Rights, authorise
+from spillway.model import limits
+from spillway.model.errors import (
+    BrokerError,
+    InternalError,
+    MessageTooLarge,
+    NotAllowed,
+    NotImplementedHere,
+    ServerBusy,
+    Unauthorized,
+)
+from spillway.model.settlement import Settlement
+
+INCOMING_WINDOW: Final = (1 << 31) - 1  # Python counts its transfers in its own way: never let it see an end
+REQUESTS_MAX: Final = 1_000  # under way at once on one connection
+REQUESTS_UNREAD_MAX: Final = 8  # under way while the client does not read: each may answer with a megabyte
+REQUEST_CREDIT: Final = 100
+
+
+class Ids(Protocol):
+    """Link and request numbers, unique in the process."""
+
+    def next(self) -> int: ...
+
+
+class PeerOptions:
+    """`namespace` is what error texts call us: `sb://<namespace>/<entity>`."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.container_id = namespace
+
+
+class PendingRequest(management.Pending):
+    """A request to the core, and the link its answer goes to."""
+
+    def __init__(self, operation: str, correlation_id: object, path: str, omits_body: bool, reply: ReplyLink) -> None:
+        super().__init__(operation, correlation_id, path, omits_body)
+        self.reply = reply
+
+
+class Peer:
+    def __init__(
+        self,
+        options: PeerOptions,
+        directory: Directory,
+        rights: Rights,
+        ids: Ids,
+        tracker: Tracker,
+        is_clear_text_allowed_for_plain: bool,
+        now_ms: int,
+    ) -> None:
+        self.options = options
+        self.directory = directory
+        self.rights = rights
+        self.ids = ids
+        self.tracker = tracker
+        self.is_plain_allowed = is_clear_text_allowed_for_plain
+        self.connection = Connection(_connection_options(options), True, now_ms)
+        self.missing = MissingEntities(options.namespace, directory)
+        self.now_ms = now_ms
+        self.grants = Grants()
+        self.next_expiry_ms = 0  # of a token; 0: none ends
+        self.unauthorised_until_ms = 0  # all tokens have run out: when to close
+        self.is_writable = True
+        self.commands: list[Command] = []
+        self.registered: list[int] = []
+        self.forgotten: list[int] = []
+        self.links: dict[int, PeerLink] = {}
+        self.requests: dict[int, PendingRequest] = {}
+        self.replies: dict[str, list[ReplyLink]] = {}  # by session and node
+        self.window_bound: dict[int, ClientReceiver] = {}  # would take more if the session's window opened
+
+    # -- what the pump asks -----------------------------------------------------------------------------------------
+
+    @property
+    def has_commands(self) -> bool:
+        return len(self.commands) > 0
+
+    @property
+    def is_closed(self) -> bool:
+        return self.connection.is_closed
+
+    @property
+    def is_authorised(self) -> bool:
+        return len(self.grants.by_scope) > 0
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        self.now_ms = now_ms
+        try:
+            if 0 < self.next_expiry_ms <= now_ms:
+                self._expire_tokens(now_ms)
+            self.connection.receive(data, now_ms)
+            self._handle_events(now_ms)
+            if self.window_bound:
+                self._retell_window_bound()
+        except Exception:
+            self._break()
+            raise
+
+    def take_commands(self, count_max: int, bytes_max: int) -> list[Command]:
+        """The oldest ones; at least one, and no more than asked."""
+        commands = self.commands
+        count = 0
+        total = 0
+        for command in commands:
+            total += command.size_bytes
+            if count >= count_max or (total > bytes_max and count > 0):
+                break
+            count += 1
+        if count == len(commands):
+            self.commands = []
+            return commands
+        self.commands = commands[count:]
+        return commands[:count]
+
+    def perform(self, effect: Effect, now_ms: int) -> bool:
+        """Say it. False: the link or request is gone, or the client has taken back the credit for a delivery."""
+        self.now_ms = now_ms
+        try:
+            if 0 < self.next_expiry_ms <= now_ms:
+                self._expire_tokens(now_ms)
+            return self._perform(effect, now_ms)
+        except Exception:
+            self._break()
+            raise
+
+    def take_output(self) -> list[bytes]:
+        return self.connection.take_output()
+
+    def set_writable(self, is_writable: bool, now_ms: int) -> None:
+        """While the client does not read, the core sees no credit of its links."""
+        if is_writable == self.is_writable:
+            return
+        self.is_writable = is_writable
+        for link in self.links.values():
+            if isinstance(link, ClientReceiver):
+                if is_writable:
+                    self._tell_credit(link)
+                elif link.told_limit > link.seen_count:
+                    link.told_limit = link.seen_count
+                    self.commands.append(Credit(link.number, link.seen_count, False))
+
+    def next_due_ms(self) -> int:
+        due_ms = self.connection.next_due_ms()
+        for other_ms in (self.next_expiry_ms, self.unauthorised_until_ms):
+            if other_ms > 0 and (due_ms == 0 or other_ms < due_ms):
+                due_ms = other_ms
+        return due_ms
+
+    def tick(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        try:
+            self.connection.tick(now_ms)
+            self._handle_events(now_ms)
+            if 0 < self.next_expiry_ms <= now_ms:
+                self._expire_tokens(now_ms)
+            if 0 < self.unauthorised_until_ms <= now_ms:
+                self.unauthorised_until_ms = 0
+                self._close(Unauthorized("The last token of this connection ran out and was not renewed."))
+        except Exception:
+            self._break()
+            raise
+
+    def lost(self) -> None:
+        """The socket has gone."""
+        self._forget_all()
+
+    def close(self, error: BrokerError | None) -> None:
+        """End in order: the client is told why and connects again."""
+        self._close(error or ConnectionForced("The broker is shutting down. Connect again."))
+
+    def take_registered(self) -> list[int]:
+        numbers = self.registered
+        self.registered = []
+        return numbers
+
+    def take_forgotten(self) -> list[int]:
+        numbers = self.forgotten
+        self.forgotten = []
+        return numbers
+
+    # -- events of the connection -------------------------------------------------------------------------------------
+
+    def _handle_events(self, now_ms: int) -> None:
+        """Handling an event can bring new ones: an accepted link tells of the credit that came before."""
+        events = self.connection.take_events()
+        while events:
+            for event in events:
+                self._on_event(event, now_ms)
+            events = self.connection.take_events()
+
+    def _on_event(self, event: Event, now_ms: int) -> None:
+        if isinstance(event, TransferReceived):
+            user = event.link.user
+            if isinstance(user, ClientSender):
+                self._on_send(user, event, now_ms)
+            elif isinstance(user, RequestLink):
+                self._on_request(user, event, now_ms)
+        elif isinstance(event, DispositionReceived):
+            self._on_disposition(event, now_ms)
+        elif isinstance(event, FlowReceived):
+            self._on_flow(event)
+        elif isinstance(event, AttachRequested):
+            self._on_attach(event.link, now_ms)
+        elif isinstance(event, LinkDetached):
+            self._forget_link(event.link)
+        elif isinstance(event, SessionEnded):
+            for link in list(event.session.links.values()):
+                self._forget_link(link)
+        elif isinstance(event, TransferTooLarge):
+            self._on_too_large(event, now_ms)
+        elif isinstance(event, SaslRequested):
+            self._on_sasl(event)
+        elif isinstance(event, ConnectionClosed):
+            self._forget_all()
+
+    def _on_sasl(self, event: SaslRequested) -> None:
+        verdict = sasl.judge(event.mechanism, event.response, self.rights, self.is_plain_allowed)
+        if verdict.grant is not None:
+            self.grants.add(verdict.grant)
+        self.connection.sasl_done(verdict.code)
+
+    # -- sends ----------------------------------------------------------------------------------------------------
+
+    def _on_send(self, sender: ClientSender, event: TransferReceived, now_ms: int) -> None:
+        link = event.link
+        if link.credit_left <= limits.LINK_CREDIT // 2:
+            link.grant(limits.LINK_CREDIT)
+        try:
+            if event.state is not None:
+                raise NotImplementedHere("Transactions are not supported: send without a transactional state.")
+            messages = admit_transfer(event.payload, event.message_format, self.tracker)
+        except BrokerError as error:
+            self._reject(link, event.delivery_id, event.settled, error, now_ms)
+            return
+        self.commands.append(Send(sender.number, event.delivery_id, messages, event.settled, len(event.payload)))
+
+    def _on_too_large(self, event: TransferTooLarge, now_ms: int) -> None:
+        link = event.link
+        user = link.user
+        if isinstance(user, RequestLink):
+            link.grant(REQUEST_CREDIT)
+        elif link.credit_left <= limits.LINK_CREDIT // 2:
+            link.grant(limits.LINK_CREDIT)
+        what = "batch" if event.message_format == BATCH_FORMAT else "message"
+        error = MessageTooLarge(f"The {what} has {event.size} bytes; at most {link.max_message_size} are allowed.")
+        self._reject(link, event.delivery_id, event.settled, error, now_ms)
+
+    def _reject(self, link: Link, delivery_id: int, is_settled: bool, error: BrokerError, now_ms: int) -> None:
+        """Never a detach: JavaScript would wait for its own timeout (wire-contract trap 4)."""
+        if not is_settled:
+            link.session.settle(delivery_id, Rejected(self._say(error, link, now_ms)))
+
+    def _say(self, error: BrokerError, link: Link, now_ms: int) -> AmqpError:
+        user = link.user
+        return amqp_error(error, self.tracker, user.shown_path if isinstance(user, PeerLink) else "", now_ms)
+
+    # -- settlements ------------------------------------------------------------------------------------------------
+
+    def _on_disposition(self, event: DispositionReceived, now_ms: int) -> None:
+        state = event.state
+        settlement: Settlement | None = None
+        refusal: BrokerError | None = None
+        if state is None or isinstance(state, Received):
+            if not event.settled:
+                return
+            state = RELEASED  # settled without an outcome: given back, the one thing that loses nothing
+        try:
+            settlement = settlement_of(state)
+        except BrokerError as error:
+            refusal = error
+        for delivery in event.deliveries:
+            user = delivery.link.user
+            if not isinstance(user, ClientReceiver):
+                continue
+            if settlement is not None:
+                self.commands.append(Settle(user.number, delivery.delivery_id, delivery.tag, settlement, event.settled))
+            elif refusal is not None and not event.settled:
+                said = Rejected(self._say(refusal, delivery.link, now_ms))
+                delivery.link.session.settle_sent(delivery.delivery_id, said)
+
+    # -- credit ---------------------------------------------------------------------------------------------------
+
+    def _on_flow(self, event: FlowReceived) -> None:
+        user = event.link.user
+        if isinstance(user, ClientReceiver):
+            user.is_draining = event.drain
+            while user.held and event.link.credit > 0:
+                self._hand_over(user, user.held.pop(0))
+            self._tell_credit(user)
+        elif isinstance(user, ReplyLink):
+            user.on_credit(event.drain)
+
+    def _tell_credit(self, receiver: ClientReceiver) -> None:
+        """Let the core know how far it may go; a drain is always told, for it is waited for."""
+        if not self.is_writable:
+            return
+        limit = receiver.limit()
+        if receiver.is_window_bound():
+            self.window_bound[receiver.number] = receiver
+        if limit != receiver.told_limit or receiver.is_draining:
+            receiver.told_limit = limit
+            self.commands.append(Credit(receiver.number, limit, receiver.is_draining))
+
+    def _retell_window_bound(self) -> None:
+        bound = self.window_bound
+        self.window_bound = {}
+        for receiver in bound.values():
+            if receiver.link.is_open and receiver.limit() != receiver.told_limit:
+                self._tell_credit(receiver)
+            elif receiver.link.is_open:
+                self.window_bound[receiver.number] = receiver
+
+    def _hand_over(self, receiver: ClientReceiver, effect: Deliver) -> None:
+        payload = encode_delivery(effect.stored, effect.lock_token, effect.locked_until_ms)
+        # The tag is the lock token; what is deleted already has an empty one, as in Azure (wire-contract section 13).
+        receiver.link.send(effect.lock_token, payload, receiver.deletes)
+
+    # -- links ----------------------------------------------------------------------------------------------------
+
+    def _on_attach(self, link: Link, now_ms: int) -> None:
+        try:
+            opening = open_link(link, self.ids.next(), self.missing)
+            user = opening.link
+            if user.rights:
+                denied = authorise(self.grants, user.scope, user.rights, now_ms)
+                if denied is not None:
+                    raise denied
+        except BrokerError as error:
+            link.refuse(amqp_error(error, self.tracker, shown_address(link), now_ms))
+            return
+        link.user = user
+        self.links[user.number] = user
+        if opening.command is not None:
+            self.registered.append(user.number)
+            self.commands.append(opening.command)
+        else:
+            self._accept_node(user)
+
+    def _accept_node(self, user: PeerLink) -> None:
+        """A link to `$cbs` or `$management` ends here, not in the core."""
+        if isinstance(user, ReplyLink):
+            self.replies.setdefault(_reply_key(user), []).append(user)
+            self._accept(user, 0)
+        else:
+            self._accept(user, cbs.REQUEST_BYTES_MAX if user.address.node == CBS else management.REQUEST_BYTES_MAX)
+            user.link.grant(REQUEST_CREDIT)
+
+    def _accept(self, user: PeerLink, bytes_max: int) -> None:
+        """Source and target are repeated as they came: Python compares addresses, and drops a link without them."""
+        link = user.link
+        attach = link.attach
+        assert attach is not None, "a requested link has its attach"
+        link.accept(
+            attach.source or Source(),
+            attach.target or Target(),
+            {Symbol(ENTITY_TYPE): Int(ENTITY_TYPE_QUEUE)},
+            bytes_max,
+        )
+
+    def _forget_link(self, link: Link) -> None:
+        """It has ended. What was never begun on the wire goes back; what was keeps its lock (contract H13)."""
+        user = link.user
+        if not isinstance(user, PeerLink) or user.number not in self.links:
+            return
+        del self.links[user.number]
+        if isinstance(user, ReplyLink):
+            key = _reply_key(user)
+            self.replies[key].remove(user)
+            if not self.replies[key]:
+                del self.replies[key]
+            return
+        if isinstance(user, RequestLink):
+            return
+        if isinstance(user, ClientReceiver):
+            self.window_bound.pop(user.number, None)
+            for tag in link.take_unsent():
+                if tag:
+                    self.commands.append(Undelivered(user.path, tag))
+        self.commands.append(Detach(user.number))
+        self.forgotten.append(user.number)
+
+    def _end_link(self, user: PeerLink, error: BrokerError, now_ms: int) -> None:
+        user.link.detach(self._say(error, user.link, now_ms))
+        self._forget_link(user.link)
+
+    def _forget_all(self) -> None:
+        for user in list(self.links.values()):
+            self._forget_link(user.link)
+        self.forgotten += list(self.requests)
+        self.requests.clear()
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def _on_request(self, node: RequestLink, event: TransferReceived, now_ms: int) -> None:
+        link = event.link
+        if link.credit_left <= REQUEST_CREDIT // 2:
+            link.grant(REQUEST_CREDIT)
+        try:
+            request = decode_request(event.payload)
+            reply = self._find_reply(node, request.reply_to)
+        except BrokerError as error:
+            self._reject(link, event.delivery_id, event.settled, error, now_ms)
+            return
+        if not event.settled:
+            link.session.settle(event.delivery_id, ACCEPTED)
+        if node.address.node == CBS:
+            self._put_token(request, reply, now_ms)
+        else:
+            self._manage(node, request, reply, now_ms)
+
+    def _find_reply(self, node: RequestLink, reply_to: str | None) -> ReplyLink:
+        """By session and address; Python's `$cbs` requests have no reply-to, JavaScript's are a link's name."""
+        found = self.replies.get(_reply_key(node))
+        if not found:
+            raise NotAllowed(f"Attach a receiver from '{node.shown_path}' in the same session before sending requests.")
+        if reply_to is not None:
+            for reply in reversed(found):
+                if reply.answers_to(reply_to):
+                    return reply
+        return found[-1]
+
+    def _put_token(self, request: RequestMessage, reply: ReplyLink, now_ms: int) -> None:
+        code = cbs.ACCEPTED
+        text = "Accepted"
+        try:
+            put = cbs.read_put_token(request)
+            grant = self.rights.check_token(put.token, put.audience, now_ms)
+            # Only who holds a valid token learns what exists.
+            if put.address.path and not self.directory.exists(put.address.path):
+                raise entity_not_found(self.options.namespace, put.address.path)
+            self.grants.add(grant)
+            self.unauthorised_until_ms = 0
+            if grant.expires_ms < FOR_EVER and (self.next_expiry_ms == 0 or grant.expires_ms < self.next_expiry_ms):
+                self.next_expiry_ms = grant.expires_ms
+        except BrokerError as error:
+            code = error.status_code
+            text = tracked_text(error.description, self.tracker, "$cbs", now_ms)
+        reply.reply(encode_response(request.message_id, cbs.status_properties(code, text), None))
+
+    def _manage(self, node: RequestLink, request: RequestMessage, reply: ReplyLink, now_ms: int) -> None:
+        operation = ""
+        try:
+            operation = request.text("operation")
+            denied = authorise(self.grants, node.scope, management.rights_for(operation), now_ms)
+            if denied is not None:
+                raise denied
+            self._check_room(reply)
+            number = self.ids.next()
+            command = management.read_command(operation, number, node.path, request.body, self.tracker)
+        except BrokerError as error:
+            self._reply_failure(reply, operation, request.message_id, error, node.scope, now_ms)
+            return
+        omits_body = management.read_omits_body(request.body)
+        self.requests[number] = PendingRequest(operation, request.message_id, node.path, omits_body, reply)
+        self.registered.append(number)
+        self.commands.append(command)
+
+    def _check_room(self, reply: ReplyLink) -> None:
+        requests_max = REQUESTS_MAX if self.is_writable else REQUESTS_UNREAD_MAX
+        if len(self.requests) >= requests_max or reply.held_bytes > HELD_REPLY_BYTES_MAX:
+            raise ServerBusy(
+                "Too many requests of this connection are waiting for their answers to be read. Try later."
+            )
+
+    def _reply_failure(
+        self, reply: ReplyLink, operation: str, correlation_id: object, error: BrokerError, path: str, now_ms: int
+    ) -> bool:
+        text = tracked_text(error.description, self.tracker, path, now_ms)
+        properties = management.error_properties(error, text)
+        return reply.reply(encode_response(correlation_id, properties, management.failure_body(operation)))
+
+    # -- effects ----------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect, now_ms: int) -> bool:
+        user = self.links.get(effect.to)
+        if user is None:
+            return isinstance(effect, Answer) and self._answer(effect, now_ms)
+        if isinstance(effect, Deliver):
+            assert isinstance(user, ClientReceiver), "deliveries go to receivers"
+            return self._deliver(user, effect)
+        link = user.link
+        if isinstance(effect, SendSettled):
+            state = ACCEPTED if effect.error is None else Rejected(self._say(effect.error, link, now_ms))
+            link.session.settle(effect.delivery_id, state)
+        elif isinstance(effect, Settled):
+            echo = echo_of(effect.kind) if effect.error is None else Rejected(self._say(effect.error, link, now_ms))
+            link.session.settle_sent(effect.delivery_id, echo)
+        elif isinstance(effect, Drained):
+            assert isinstance(user, ClientReceiver), "credit is drained from receivers"
+            self._drained(user)
+        elif isinstance(effect, Attached):
+            self._attached(user, now_ms)
+        elif isinstance(effect, Refused):
+            link.refuse(self._say(effect.error, link, now_ms))
+            self._forget_link(link)
+        elif isinstance(effect, Detached):
+            self._end_link(user, effect.error, now_ms)
+        else:
+            raise AssertionError(f"{type(effect).__name__} is not for a link")
+        return True
+
+    def _deliver(self, receiver: ClientReceiver, effect: Deliver) -> bool:
+        receiver.seen_count += 1
+        link = receiver.link
+        if link.credit <= 0 or receiver.held:
+            # The client took its credit back meanwhile. A locked message goes back; a deleted one must not get lost.
+            if effect.lock_token:
+                return False
+            receiver.held.append(effect)
+            return True
+        self._hand_over(receiver, effect)
+        left = receiver.told_limit - receiver.seen_count
+        if left <= DELIVERIES_AHEAD_MAX // 2 and left < link.credit and not receiver.is_draining:
+            self._tell_credit(receiver)
+        return True
+
+    def _drained(self, receiver: ClientReceiver) -> None:
+        """The core has nothing more for the credit it was told of, and counts it as used up."""
+        link = receiver.link
+        is_used_up = receiver.told_limit <= receiver.seen_count
+        receiver.told_limit = receiver.seen_count
+        if not receiver.is_draining or (is_used_up and link.credit > 0):
+            # It changed its mind, or gave more credit than we told the core at once.
+            self._tell_credit(receiver)
+            return
+        receiver.is_draining = False
+        link.drained()
+
+    def _attached(self, user: PeerLink, now_ms: int) -> None:
+        self._accept(user, limits.MESSAGE_BYTES_MAX)
+        if isinstance(user, ClientSender):
+            # The Python SDK's batches are a little larger than what they were told (trap 15); single messages are
+            # measured again when they are admitted.
+            user.link.bytes_max = limits.MESSAGE_BYTES_MAX + limits.BATCH_SLACK_BYTES
+            user.link.grant(limits.LINK_CREDIT)
+        self._handle_events(now_ms)
+
+    def _answer(self, answer: Answer, now_ms: int) -> bool:
+        pending = self.requests.pop(answer.to, None)
+        if pending is None:
+            return False
+        self.forgotten.append(answer.to)
+        if isinstance(answer, Failed):
+            return self._reply_failure(
+                pending.reply, pending.operation, pending.correlation_id, answer.error, pending.path, now_ms
+            )
+        response = management.response_to(pending, answer)
+        properties = management.status_properties(response.status)
+        return pending.reply.reply(encode_response(pending.correlation_id, properties, response.body))
+
+    # -- ends -------------------------------------------------------------------------------------------------------
+
+    def _expire_tokens(self, now_ms: int) -> None:
+        """Links live as long as their token: nothing is said on them after it ran out."""
+        self.grants.drop_expired(now_ms)
+        self.next_expiry_ms = self.grants.next_expiry_ms()
+        if not self.is_authorised:
+            self.unauthorised_until_ms = now_ms + limits.TOKEN_TIMEOUT_MS
+        for user in list(self.links.values()):
+            if user.rights:
+                denied = authorise(self.grants, user.scope, user.rights, now_ms)
+                if denied is not None:
+                    self._end_link(
+                        user, Unauthorized("The token of this link has expired. " + denied.description), now_ms
+                    )
+
+    def _close(self, error: BrokerError) -> None:
+        self._forget_all()
+        self.connection.close(amqp_error(error, self.tracker, self.options.namespace, self.now_ms))
+
+    def _break(self) -> None:
+        """A fault of ours: end this connection and no other. The owner hears of it by the exception."""
+        self._forget_all()
+        self.connection.close(AmqpError(InternalError.condition, "The broker met a fault of its own. Connect again."))
+
+
+def _reply_key(link: PeerLink) -> str:
+    """A request is answered in its own session, from the node it was sent to."""
+    return f"{link.link.session.local_channel}:{link.address.node}:{link.address.key}"
+
+
+def _connection_options(options: PeerOptions) -> ConnectionOptions:
+    return ConnectionOptions(
+        container_id=options.container_id,
+        max_frame_size=limits.FRAME_BYTES_MAX,
+        channel_max=limits.CHANNEL_MAX,
+        handle_max=limits.HANDLE_MAX,
+        idle_timeout_ms=limits.IDLE_TIMEOUT_MS,
+        sasl_mechanisms=list(sasl.MECHANISMS),
+        incoming_window=INCOMING_WINDOW,
+        links_max=limits.LINKS_PER_CONNECTION_MAX,
+    )
