@@ -19,7 +19,7 @@ class BrowseStep(LoadStep):
         self.queue = queue
         self.request = request
 
-    def query(self, now_ms: int) -> Query | None:
+    def query(self, decided: Decided) -> Query | None:
         count = min(self.request.count, limits.PEEK_MESSAGES_MAX)
         return LoadFrom(self.queue.entity_id, self.request.from_sequence_number, count, limits.PEEK_BYTES_MAX)
 
@@ -39,7 +39,7 @@ class CancelStep(LoadStep):
         self.queue = queue
         self.request = request
 
-    def query(self, now_ms: int) -> Query | None:
+    def query(self, decided: Decided) -> Query | None:
         return LoadNumbers(self.queue.entity_id, self.request.sequence_numbers, limits.BY_NUMBER_BYTES_MAX)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
@@ -67,15 +67,18 @@ class ReceiveDeferredStep(LoadStep):
         self.queue = queue
         self.request = request
 
-    def query(self, now_ms: int) -> Query | None:
+    def query(self, decided: Decided) -> Query | None:
+        """What is locked now may be settled before the answer comes: it is refused before asking."""
+        error = self._locked_already()
+        if error is not None:
+            decided.say(Failed(self.request.request_id, error))
+            return None
         return LoadNumbers(self.queue.entity_id, self.request.sequence_numbers, limits.BY_NUMBER_BYTES_MAX)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         queue = self.queue
         report_corrupt(queue, rows, decided)
         error = _missing(queue, self.request.sequence_numbers, rows, DEFERRED, "deferred")
-        if error is None:
-            error = self._locked_already(rows.messages)
         if error is None:
             error = self._expired(rows.messages, decided)
         if error is not None:
@@ -105,8 +108,8 @@ class ReceiveDeferredStep(LoadStep):
                 error = MessageNotFound(f"Message {stored.sequence_number} of '{self.queue.path}' has expired.")
         return error
 
-    def _locked_already(self, messages: list[StoredMessage]) -> BrokerError | None:
-        wanted = {stored.sequence_number for stored in messages}
+    def _locked_already(self) -> BrokerError | None:
+        wanted = set(self.request.sequence_numbers)
         for lock in self.queue.locks.by_token.values():
             if lock.state == DEFERRED and lock.sequence_number in wanted:
                 return MessageNotFound(
@@ -127,7 +130,7 @@ class BatchDeleteStep(LoadStep):
         self.after = 0
         self.deleted_count = 0
 
-    def query(self, now_ms: int) -> Query | None:
+    def query(self, decided: Decided) -> Query | None:
         count = min(self.request.count - self.deleted_count, limits.SWEEP_MESSAGES)
         return LoadActive(self.queue.entity_id, self.after, count, limits.LOAD_BYTES)
 

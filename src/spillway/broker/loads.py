@@ -1,7 +1,8 @@
 """Work that needs rows from the store: one step at a time per entity, so that no answer is stale.
 
 Between the question and the answer of one load no other load of the same entity is under way. Hence what a load finds
-in the store can have been changed meanwhile only by settling locked messages, which no load touches.
+in the store can have been changed meanwhile only by settling messages that were locked when it was asked: a step makes
+sure that it touches none of those.
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ from spillway.model.records import Query, Rows
 class LoadStep:
     """One piece of work: what to ask, and what to do with the answer."""
 
-    def query(self, now_ms: int) -> Query | None:
+    def query(self, decided: Decided) -> Query | None:
         """What to ask now; None if there is nothing to do any more."""
         return None
 
@@ -67,7 +68,7 @@ class Loads:
     def _ask_next(self, decided: Decided) -> None:
         while self.under_way is None and self.waiting:
             step = self.waiting.popleft()
-            query = step.query(decided.now_ms)
+            query = step.query(decided)
             if query is None:
                 continue
             self.under_way = step

@@ -16,7 +16,7 @@ class Refill(LoadStep):
         self.asked_upto = 0
         self.asked_numbers: list[int] = []
 
-    def query(self, now_ms: int) -> Query | None:
+    def query(self, decided: Decided) -> Query | None:
         window = self.queue.window
         self.asked_numbers = window.unread_returned(limits.LOAD_MESSAGES)
         if self.asked_numbers:

@@ -19,8 +19,8 @@ class SweepDue(LoadStep):
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
 
-    def query(self, now_ms: int) -> Query | None:
-        return LoadDue(self.queue.entity_id, now_ms, limits.SWEEP_MESSAGES, limits.LOAD_BYTES)
+    def query(self, decided: Decided) -> Query | None:
+        return LoadDue(self.queue.entity_id, decided.now_ms, limits.SWEEP_MESSAGES, limits.LOAD_BYTES)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         queue = self.queue
@@ -70,8 +70,8 @@ class SweepExpired(LoadStep):
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
 
-    def query(self, now_ms: int) -> Query | None:
-        return LoadExpired(self.queue.entity_id, now_ms, limits.SWEEP_MESSAGES, limits.LOAD_BYTES)
+    def query(self, decided: Decided) -> Query | None:
+        return LoadExpired(self.queue.entity_id, decided.now_ms, limits.SWEEP_MESSAGES, limits.LOAD_BYTES)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         queue = self.queue

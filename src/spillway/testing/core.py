@@ -1,0 +1,94 @@
+"""A namespace without sockets: commands in, effects out, loads answered by a journal at once. It can crash."""
+
+from collections.abc import Callable
+
+from spillway.broker.commands import Command, Loaded
+from spillway.broker.effects import Effect, Load
+from spillway.broker.namespace import Namespace
+from spillway.model.message import NEVER, NO_TTL, Message
+from spillway.model.records import Rows
+from spillway.store.memory import MemoryJournal
+
+
+class Core:
+    """Plays the pump: remembers every turn, answers every load, and hands back what was said."""
+
+    def __init__(self, now_ms: int = 1_000_000) -> None:
+        self.journal = MemoryJournal()
+        self.now_ms = now_ms
+        self.lives = 0
+        self.ticket = 0
+        self.answers: list[Command] = []
+        self.namespace = self._live()
+
+    def _live(self) -> Namespace:
+        self.lives += 1
+        catalogue = self.journal.recover()
+        if self.lives == 1:
+            self.journal.start(self, _at_once)
+        return Namespace("test", catalogue, self.lives.to_bytes(8, "big"))
+
+    def restart(self) -> None:
+        """A crash: locks and windows are gone, what was remembered is not."""
+        self.answers.clear()
+        self.namespace = self._live()
+
+    def apply(self, *commands: Command) -> list[Effect]:
+        """What was said, in order, once every load that it led to was answered."""
+        said: list[Effect] = []
+        todo = list(commands)
+        while True:
+            decided = self.namespace.apply(todo, self.now_ms)
+            self.ticket += 1
+            if not decided.turn.is_empty():
+                self.journal.submit(decided.turn, self.ticket)
+            for effect in decided.effects:
+                if isinstance(effect, Load):
+                    self.journal.load(effect.query, effect.to)
+                else:
+                    said.append(effect)
+            todo = self.answers
+            self.answers = []
+            if not todo and not self._is_due():
+                return said
+
+    def _is_due(self) -> bool:
+        due_ms = self.namespace.next_due_ms()
+        return due_ms != 0 and due_ms <= self.now_ms
+
+    def step(self, ms: int) -> list[Effect]:
+        """Let time pass."""
+        self.now_ms += ms
+        return self.apply()
+
+    # -- Listener ----------------------------------------------------------------------------------------------
+
+    def on_durable(self, ticket: int) -> None:
+        pass
+
+    def on_loaded(self, ticket: int, rows: Rows) -> None:
+        self.answers.append(Loaded(ticket, rows))
+
+    def on_failed(self, error: BaseException) -> None:
+        raise error
+
+
+def _at_once(run: Callable[[], None]) -> None:
+    run()
+
+
+def message(
+    body: bytes = b"hello",
+    *,
+    ttl_ms: int = NO_TTL,
+    scheduled_ms: int = NEVER,
+    message_id: str = "m",
+    is_ping: bool = False,
+) -> Message:
+    """A message as the dialect would admit it, with a body the core never looks at."""
+    made = Message(body)
+    made.ttl_ms = ttl_ms
+    made.scheduled_ms = scheduled_ms
+    made.message_id = message_id
+    made.is_ping = is_ping
+    return made

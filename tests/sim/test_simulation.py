@@ -1,0 +1,340 @@
+"""Random commands, clock steps and crashes from a seed; then every promise is checked against what clients were told.
+
+The disk here syncs when the dice say so. A crash loses the turns that were not synced, and with them their effects:
+nobody was told of them. What clients were told must hold for ever.
+"""
+
+import random
+from collections import deque
+
+import pytest
+
+from spillway.broker.commands import (
+    AttachReceiver,
+    AttachSender,
+    BatchDelete,
+    CancelScheduled,
+    Command,
+    CreateQueue,
+    Credit,
+    Detach,
+    Loaded,
+    ReceiveDeferred,
+    RenewLocks,
+    Send,
+    Settle,
+    Undelivered,
+    UpdateDisposition,
+)
+from spillway.broker.decided import Decided
+from spillway.broker.effects import Deliver, Done, Effect, Load, Messages, Renewed, SendSettled, Settled
+from spillway.broker.namespace import Namespace
+from spillway.model.entity import QueueSettings
+from spillway.model.message import DEFERRED, SCHEDULED, StoredMessage
+from spillway.model.records import LoadFrom, Rows
+from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
+from spillway.store.memory import MemoryJournal
+from spillway.testing.core import message
+
+LOCK_MS = 5_000
+STEPS = 700
+
+
+class Held:
+    """A delivery that a client holds: what it may still say about it."""
+
+    def __init__(self, name: str, token: bytes, until_ms: int, link_id: int) -> None:
+        self.name = name
+        self.token = token
+        self.until_ms = until_ms
+        self.link_id = link_id
+
+
+class World:
+    """A namespace, a disk that syncs late, a few clients, and what they were told."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.journal = MemoryJournal()
+        self.rows: dict[int, Rows] = {}
+        self.now_ms = 1_000_000
+        self.ticket = 0
+        self.lives = 0
+        self.unsynced: deque[Decided] = deque()
+        self.commands: list[Command] = []
+        self.namespace = self.live()
+        self.next_id = 100
+        self.sender = 0
+        self.receivers: dict[int, int] = {}  # link -> limit
+        self.held: dict[bytes, Held] = {}
+        self.sends: dict[int, list[str]] = {}  # delivery id -> names
+        self.settling: dict[int, tuple[str, int]] = {}  # delivery id -> (name, kind)
+        self.requests: dict[int, tuple[str, list[str]]] = {}
+        self.acked: set[str] = set()
+        self.tried: set[str] = set()
+        self.done: set[str] = set()  # told: completed, deleted or cancelled
+        self.maybe_done: set[str] = set()  # asked for, never answered
+        settings = QueueSettings()
+        settings.lock_duration_ms = LOCK_MS
+        settings.max_delivery_count = 4
+        self.apply([CreateQueue(1, "q", settings)])
+        self.sync_all()
+        self.attach()
+
+    # -- the machinery ------------------------------------------------------------------------------------------
+
+    def live(self) -> Namespace:
+        self.lives += 1
+        catalogue = self.journal.recover()
+        if self.lives == 1:
+            self.journal.start(self, lambda run: run())
+        return Namespace("sim", catalogue, self.lives.to_bytes(8, "big"))
+
+    def apply(self, commands: list[Command]) -> None:
+        self.unsynced.append(self.namespace.apply(commands, self.now_ms))
+
+    def sync(self) -> None:
+        """One turn becomes durable: its loads are answered and its effects are spoken."""
+        decided = self.unsynced.popleft()
+        self.ticket += 1
+        self.journal.submit(decided.turn, self.ticket)
+        for effect in decided.effects:
+            if isinstance(effect, Load):
+                self.journal.load(effect.query, effect.to)
+                self.commands.append(Loaded(effect.to, self.rows.pop(effect.to)))
+            elif not self.hear(effect) and isinstance(effect, Deliver) and effect.lock_token:
+                self.commands.append(Undelivered(effect.path, effect.lock_token))
+        if self.commands:
+            commands, self.commands = self.commands, []
+            self.apply(commands)
+
+    def sync_all(self) -> None:
+        while self.unsynced:
+            self.sync()
+        while 0 < self.namespace.next_due_ms() <= self.now_ms:
+            self.apply([])
+            while self.unsynced:
+                self.sync()
+
+    def crash(self) -> None:
+        self.unsynced.clear()
+        self.commands.clear()
+        self.held.clear()
+        for name, kind in self.settling.values():
+            if kind == COMPLETE:
+                self.maybe_done.add(name)
+        for kind_text, names in self.requests.values():
+            if kind_text != "renew":
+                self.maybe_done.update(names)
+        self.settling.clear()
+        self.requests.clear()
+        self.sends.clear()
+        self.namespace = self.live()
+        self.receivers.clear()
+        self.attach()
+
+    def on_durable(self, ticket: int) -> None:
+        pass
+
+    def on_loaded(self, ticket: int, rows: Rows) -> None:
+        self.rows[ticket] = rows
+
+    def on_failed(self, error: BaseException) -> None:
+        raise error
+
+    def number(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    # -- the clients -------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        self.sender = self.number()
+        commands: list[Command] = [AttachSender(self.sender, "q")]
+        for _ in range(2):
+            link_id = self.number()
+            self.receivers[link_id] = 0
+            commands.append(AttachReceiver(link_id, "q", False))
+        self.apply(commands)
+        self.sync_all()
+
+    def hear(self, effect: Effect) -> bool:
+        if isinstance(effect, Deliver):
+            return self.hear_delivery(effect)
+        if isinstance(effect, SendSettled) and effect.delivery_id in self.sends:
+            names = self.sends.pop(effect.delivery_id)
+            if effect.error is None:
+                self.acked.update(names)
+        elif isinstance(effect, Settled) and effect.delivery_id in self.settling:
+            name, kind = self.settling.pop(effect.delivery_id)
+            if effect.error is None and kind == COMPLETE:
+                self.done.add(name)
+        elif effect.to in self.requests:
+            self.hear_answer(effect)
+        return True
+
+    def hear_delivery(self, effect: Deliver) -> bool:
+        if effect.to not in self.receivers:
+            return False
+        self.take(effect.stored, effect.lock_token, effect.locked_until_ms, effect.to)
+        return True
+
+    def take(self, stored: StoredMessage, token: bytes, until_ms: int, link_id: int) -> None:
+        name = stored.message.raw.decode()
+        assert name in self.tried, f"{name} came from nowhere"
+        assert name not in self.done, f"{name} was completed and came back"
+        for other in self.held.values():
+            assert other.name != name or other.until_ms <= self.now_ms, f"{name} is locked twice"
+        assert stored.delivery_count < 4
+        self.held[token] = Held(name, token, until_ms, link_id)
+
+    def hear_answer(self, effect: Effect) -> None:
+        kind, names = self.requests.pop(effect.to)
+        if isinstance(effect, Done) and kind in ("complete", "cancel"):
+            self.done.update(names)
+        elif isinstance(effect, Messages):
+            for stored, token in zip(effect.messages, effect.lock_tokens, strict=True):
+                self.take(stored, token, effect.locked_until_ms, 0)
+        elif isinstance(effect, Renewed):
+            for held in self.held.values():
+                if held.name in names:
+                    held.until_ms = effect.locked_until_ms[0]
+
+    # -- the dice ----------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        roll = self.chance.random()
+        if roll < 0.25:
+            self.play_send()
+        elif roll < 0.45:
+            link_id = self.chance.choice(list(self.receivers))
+            self.receivers[link_id] = self.namespace.receivers[link_id].handed_count + self.chance.randint(0, 40)
+            self.apply([Credit(link_id, self.receivers[link_id], self.chance.random() < 0.2)])
+        elif roll < 0.75 and self.held:
+            self.play_settle()
+        elif roll < 0.80:
+            self.play_request()
+        elif roll < 0.85:
+            self.now_ms += self.chance.choice([1, 100, 1_000, LOCK_MS])
+            self.apply([])
+        elif roll < 0.87:
+            link_id = self.chance.choice(list(self.receivers))
+            del self.receivers[link_id]
+            new_id = self.number()
+            self.receivers[new_id] = 0
+            self.apply([Detach(link_id), AttachReceiver(new_id, "q", False)])
+            self.sync_all()
+        elif roll < 0.885:
+            self.crash()
+        for _ in range(self.chance.randint(0, 3)):
+            if self.unsynced:
+                self.sync()
+
+    def play_send(self) -> None:
+        delivery_id = self.number()
+        names = [f"m{delivery_id}-{n}" for n in range(self.chance.choice([1, 1, 1, 5, 40]))]
+        due_ms = self.now_ms + 2_000 if self.chance.random() < 0.1 else 0
+        self.tried.update(names)
+        self.sends[delivery_id] = names
+        messages = [message(name.encode(), scheduled_ms=due_ms) for name in names]
+        self.apply([Send(self.sender, delivery_id, messages, False, 100)])
+
+    def play_settle(self) -> None:
+        commands: list[Command] = []
+        for held in self.chance.sample(list(self.held.values()), min(len(self.held), self.chance.randint(1, 8))):
+            del self.held[held.token]
+            kind = self.chance.choices([COMPLETE, ABANDON, DEFER, DEAD_LETTER, RELEASE], [12, 2, 1, 1, 1])[0]
+            if held.until_ms <= self.now_ms:
+                continue
+            if held.link_id in self.receivers:
+                delivery_id = self.number()
+                self.settling[delivery_id] = (held.name, kind)
+                commands.append(Settle(held.link_id, delivery_id, held.token, Settlement(kind), False))
+            elif kind == COMPLETE:
+                request_id = self.number()
+                self.requests[request_id] = ("complete", [held.name])
+                commands.append(UpdateDisposition(request_id, "q", [held.token], Settlement(kind)))
+        self.apply(commands)
+
+    def play_request(self) -> None:
+        request_id = self.number()
+        parked = [row for row in self.all_rows("q") if row.state in (DEFERRED, SCHEDULED)]
+        if parked and self.chance.random() < 0.7:
+            row = self.chance.choice(parked)
+            name = row.message.raw.decode()
+            if row.state == SCHEDULED:
+                self.requests[request_id] = ("cancel", [name])
+                self.apply([CancelScheduled(request_id, "q", [row.sequence_number])])
+            else:
+                self.requests[request_id] = ("renew", [])
+                self.apply([ReceiveDeferred(request_id, "q", [row.sequence_number], False)])
+        elif self.held:
+            held = self.chance.choice(list(self.held.values()))
+            self.requests[request_id] = ("renew", [held.name])
+            self.apply([RenewLocks(request_id, "q", [held.token])])
+        else:
+            waiting = [row.message.raw.decode() for row in self.all_rows("q")]
+            self.maybe_done.update(waiting)  # which ones it takes, the answer does not say
+            self.apply([BatchDelete(request_id, "q", 3, self.now_ms - 60_000)])
+
+    # -- the verdict -------------------------------------------------------------------------------------------
+
+    def all_rows(self, path: str) -> list[StoredMessage]:
+        """What the store really holds, read page by page."""
+        rows: list[StoredMessage] = []
+        entity_id = self.namespace.queues[path].entity_id
+        first = 0
+        while True:
+            self.journal.load(LoadFrom(entity_id, first, 500, 1 << 30), -1)
+            page = self.rows.pop(-1)
+            rows += page.messages
+            if not page.is_cut:
+                return rows
+            first = rows[-1].sequence_number + 1
+
+    def judge(self) -> None:
+        self.sync_all()
+        live = self.all_rows("q")
+        dead = self.all_rows("q/$deadletterqueue")
+        names = [row.message.raw.decode() for row in live + dead]
+        assert len(names) == len(set(names)), "a message stands twice"
+        assert set(names) <= self.tried
+        assert not (set(names) & self.done), "completed messages came back"
+        lost = self.acked - set(names) - self.done - self.maybe_done
+        assert not lost, f"acknowledged and gone: {sorted(lost)[:5]}"
+        for path, rows in (("q", live), ("q/$deadletterqueue", dead)):
+            counters = self.namespace.queues[path].counters
+            states = [row.state for row in rows]
+            assert (counters.active, counters.deferred, counters.scheduled) == (
+                states.count(0),
+                states.count(1),
+                states.count(2),
+            )
+            assert counters.size_bytes == sum(len(row.message.raw) for row in rows)
+            numbers = [row.sequence_number for row in rows]
+            assert not numbers or counters.last_sequence_number >= max(numbers)
+
+    def drain(self) -> None:
+        """Everything that is active can be received, once, and the queue is then empty."""
+        self.now_ms += LOCK_MS
+        self.apply([])
+        self.sync_all()
+        waiting = {row.message.raw.decode() for row in self.all_rows("q") if row.state == 0}
+        self.held.clear()
+        link_id = next(iter(self.receivers))
+        for other in self.receivers:
+            handed = self.namespace.receivers[other].handed_count
+            self.apply([Credit(other, handed + (100_000 if other == link_id else 0), False)])
+        self.sync_all()
+        got = [held.name for held in self.held.values()]
+        assert sorted(got) == sorted(waiting), "what waits can be received"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_clients_were_told_holds_through_crashes(seed: int) -> None:
+    world = World(seed)
+    for _ in range(STEPS):
+        world.play()
+    world.judge()
+    world.drain()
+    assert world.acked, "the run did something"
