@@ -60,7 +60,7 @@ serve: $(CORE) ## a broker on port 5672, data in ./spillway-data (SERVE_ARGS="..
 bench: $(DEV) $(COMPILED) ## rates, CPU per message and latency, compiled and not, beside RabbitMQ where installed
 	@$(VENV_PYTHON) bench/run.py
 
-scorecard: $(DEV) $(JS) ## every promise of docs/contract.md, the tests that show it, and their result
+scorecard: $(DEV) $(JS) ## every promise of the contract, the tests that show it, and their result
 	@$(VENV_PYTHON) tools/scorecard.py
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times

@@ -1,0 +1,100 @@
+"""The guides mention every command, option, property and target, and nothing that is not there."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from spillway.cli.app import make_app
+from spillway.cli.config_file import LOGGING_KEYS, NAMESPACE_KEYS, QUEUE_KEYS, QUEUE_PROPERTIES, USER_CONFIG_KEYS
+
+ROOT = Path(__file__).resolve().parent.parent
+GUIDES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *GUIDES, *sorted((ROOT / "docs" / "adr").glob("*.md"))]
+
+
+def sections() -> dict[str, str]:
+    """The text under each `## spillway …` heading of the guides."""
+    found: dict[str, str] = {}
+    for guide in GUIDES:
+        for part in re.split(r"^## ", guide.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            heading, _, text = part.partition("\n")
+            if heading.startswith("spillway "):
+                found[heading.removeprefix("spillway ").strip()] = text
+    return found
+
+
+def commands() -> dict[str, Any]:
+    group: Any = typer.main.get_command(make_app())
+    return dict(group.commands)
+
+
+def options(command: Any) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts if name.startswith("--")} - {"--help"}
+
+
+COMMANDS = commands()
+SECTIONS = sections()
+
+
+def test_every_command_has_a_section_and_every_section_a_command() -> None:
+    assert set(SECTIONS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_option_is_documented_and_every_documented_option_exists(name: str) -> None:
+    rows = re.findall(r"^\| `(--[a-z-]+)", SECTIONS[name], flags=re.MULTILINE)
+    assert sorted(rows) == sorted(options(COMMANDS[name]))
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_option_has_a_help_text(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        assert parameter.help, f"{name} {parameter.opts}"
+
+
+def test_every_property_of_the_config_file_is_documented() -> None:
+    text = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([A-Za-z]+)`", text, flags=re.MULTILINE)
+    assert sorted(rows) == sorted(QUEUE_PROPERTIES)
+    for key in (*USER_CONFIG_KEYS, *NAMESPACE_KEYS, *QUEUE_KEYS, *LOGGING_KEYS):
+        assert f'"{key}"' in text
+
+
+def test_every_make_target_is_documented() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, flags=re.MULTILINE)
+    assert phony is not None
+    text = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`make ([a-z-]+)`", text)) == set(phony[1].split())
+
+
+def test_every_environment_variable_is_documented() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), ROOT / "setup.py"]
+    used = {name for path in sources for name in re.findall(r"SPILLWAY_[A-Z_]+", path.read_text(encoding="utf-8"))}
+    text = "".join(guide.read_text(encoding="utf-8") for guide in GUIDES)
+    assert {name for name in used if f"`{name}" not in text} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_decisions_are_numbered_and_say_context_choice_and_cost() -> None:
+    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["Context", "Choice", "Cost"], page.name
+        assert text.startswith(f"# {int(page.name[:4])}. "), page.name
+
+
+def test_the_changelog_has_the_version() -> None:
+    import spillway
+
+    assert f"## {spillway.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
