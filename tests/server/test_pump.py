@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from spillway.broker.commands import AttachReceiver, AttachSender, CreateQueue, Credit, Detach, Peek, Send
+from spillway.broker.commands import AttachReceiver, AttachSender, Command, CreateQueue, Credit, Detach, Peek, Send
 from spillway.broker.effects import Attached, Deliver, Done, Failed, Messages, SendSettled
 from spillway.model import limits
 from spillway.model.entity import QueueSettings
@@ -211,11 +211,12 @@ async def test_a_failed_journal_aborts_every_socket_and_says_nothing_more(bench:
 
 
 async def test_a_core_that_breaks_its_own_rules_stops_the_process(bench: Bench) -> None:
-    _, sock = await sender(bench)
-    bench.bring(sock, Send(SENDER, 1, [], False, 0), AttachSender(SENDER, "q"))  # this number is in use
+    peer, sock = await sender(bench)
+    bench.bring(sock, Command())  # of no known kind
     await bench.settle()
     assert [type(error) for error in bench.fatal] == [AssertionError]
     assert sock.is_aborted
+    assert peer.performed == []
 
 
 async def test_a_fault_in_one_peer_ends_that_connection_alone(bench: Bench) -> None:

@@ -1,7 +1,7 @@
 """What an HTTP client hears in a version that serves no administration: so, in words, and not a hung socket."""
 
 import asyncio
-from typing import Final
+from typing import Final, cast
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 LINGER_S: Final = 2.0  # for a client that is still sending its body
@@ -31,9 +31,8 @@ class Unserved(asyncio.Protocol):
         self.timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.timer = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self.timer = asyncio.get_running_loop().call_later(LINGER_S, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         if self.is_answered or self.transport is None:

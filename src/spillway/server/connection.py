@@ -9,7 +9,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from spillway.model import limits
 from spillway.model.errors import BrokerError
@@ -39,9 +39,8 @@ class ClientConnection(asyncio.Protocol):
     # -- what the transport says --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_PAUSE, low=limits.OUTPUT_BYTES_PAUSE // 2)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self.transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_PAUSE, low=limits.OUTPUT_BYTES_PAUSE // 2)
         log.debug("namespace=%s client=%s connected", self.pump.name, self.where)
         self.pump.add(self)
         self.pump.mark_dirty(self)

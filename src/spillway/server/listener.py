@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from spillway.model import limits
 from spillway.model.errors import BrokerError
@@ -129,8 +129,7 @@ class TurnedAway(asyncio.Protocol):
     """Speaks something else: told what is spoken here [AMQP 1.0 section 2.2], and that is that."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(OUR_HEADER)
+        cast(asyncio.Transport, transport).write(OUR_HEADER)
         transport.close()
 
 
@@ -275,8 +274,7 @@ class InsideTls(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self.door.lobby.enter_silent(self, self.door.pump.clock.now_ms())
 
     def data_received(self, data: bytes) -> None:
