@@ -162,6 +162,16 @@ class Connection:
         """Nothing more will be read; nothing more will be written once the output has been."""
         return self.state == states.CLOSED
 
+    @property
+    def is_undecided(self) -> bool:
+        """Server: `sasl_done` is awaited."""
+        return self.state == states.SASL_DECIDING
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes received and not read yet: of an unfinished frame, or behind a SASL response not decided about."""
+        return self._parser.unread
+
     def open(self) -> None:
         """Client: start. Begin and attach may follow at once; all of it goes out when the server lets us in."""
         assert not self.is_server and not self._is_open_sent, "a client opens once"
