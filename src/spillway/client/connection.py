@@ -1,0 +1,232 @@
+"""The way in: `connect`, and the senders, receivers and management calls of one connection."""
+
+import asyncio
+import ssl
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from spillway import __version__
+from spillway.amqp.connection import Connection as Engine
+from spillway.amqp.connection import ConnectionOptions
+from spillway.amqp.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED, SND_UNSETTLED, Source, Target
+from spillway.client.authorisation import CBS, Authorisation
+from spillway.client.connection_string import ConnectionString, parse_connection_string
+from spillway.client.credentials import (
+    BearerCredential,
+    Credential,
+    SasCredential,
+    SignatureCredential,
+    TokenCredential,
+)
+from spillway.client.errors import ClientError, ConnectionLost
+from spillway.client.link import within
+from spillway.client.management import Management
+from spillway.client.receiver import PEEK_LOCK, RECEIVE_AND_DELETE, Receiver
+from spillway.client.requests import RequestPair
+from spillway.client.sender import WINDOW, WINDOW_BYTES, Sender
+from spillway.client.wire import Wire
+
+OPERATION_TIMEOUT_S: Final = 60.0
+CLOSE_S_MAX: Final = 5.0  # how long we wait for the peer's goodbye
+IDLE_TIMEOUT_MS: Final = 60_000
+# Large deliveries arrive in frames of this size; the peer has its own for ours.
+MAX_FRAME_SIZE: Final = 65_536
+PARTIAL_BYTES_MAX: Final = 128 * 1024 * 1024  # of unfinished deliveries: a premium namespace has messages of 100 MB
+
+
+async def connect(
+    connection_string: str,
+    *,
+    ca_file: str | Path | None = None,
+    tls: bool | None = None,
+    credential: Credential | TokenCredential | None = None,
+    operation_timeout: float = OPERATION_TIMEOUT_S,
+) -> "Connection":
+    """Connect to a namespace. TLS unless the string has `UseDevelopmentEmulator=true`; there is no way back to clear.
+
+    `ca_file` asks for TLS and trusts that authority alone. `credential` replaces the key of the string: anything
+    with a `get_token` like azure-identity's credentials, or one of this package's.
+    """
+    target = parse_connection_string(connection_string)
+    context = _tls_context(target, ca_file, tls)
+    tokens = _credential(target, credential)
+    loop = asyncio.get_running_loop()
+    wire = Wire(Engine(_options(target), False, int(loop.time() * 1000)), loop)
+    port = target.port_for(context is not None)
+    try:
+        await within(_open(wire, target, port, context), operation_timeout, f"connecting to {target.host}:{port}")
+    except BaseException:
+        wire.abort()
+        raise
+    return Connection(wire, target, tokens, operation_timeout)
+
+
+class Connection:
+    """One connection to a namespace, for one event loop."""
+
+    def __init__(self, wire: Wire, target: ConnectionString, credential: Credential, operation_timeout: float) -> None:
+        self._wire = wire
+        self._timeout_s = operation_timeout
+        self._authorisation = Authorisation(
+            credential,
+            target.authority,
+            lambda: RequestPair(wire, wire.engine.begin(), CBS, operation_timeout),
+            operation_timeout,
+        )
+
+    async def __aenter__(self) -> "Connection":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def error(self) -> ClientError | None:
+        """Why the connection is over; None while it lives."""
+        return self._wire.error
+
+    async def sender(
+        self,
+        path: str,
+        *,
+        window: int = WINDOW,
+        window_bytes: int = WINDOW_BYTES,
+        presettled: bool = False,
+        timeout: float | None = None,
+    ) -> Sender:
+        """Attach a sender to a queue or topic. `window` bounds what may be posted without an outcome.
+
+        `presettled` sends without asking for outcomes: fast, and nothing is ever reported (contract G13, G14).
+        """
+        if window < 1 or window_bytes < 1:
+            raise ValueError("a window holds at least one message and one byte")
+        path = _checked(path)
+        timeout_s = self._timeout_s if timeout is None else timeout
+        await self._authorise(path, timeout_s)
+        name = f"{path}-{uuid.uuid4().hex}"
+        link = self._wire.engine.begin().attach_sender(
+            name,
+            Source(name),
+            Target(path),
+            snd_settle_mode=SND_SETTLED if presettled else SND_UNSETTLED,
+            rcv_settle_mode=RCV_FIRST,
+        )
+        sender = Sender(self._wire, link, path, self._timeout_s, window, window_bytes, presettled)
+        self._wire.flush_soon()
+        await sender.wait_attached(timeout_s)
+        return sender
+
+    async def receiver(
+        self, path: str, *, mode: str = PEEK_LOCK, credit: int = 0, timeout: float | None = None
+    ) -> Receiver:
+        """Attach a receiver. `credit` messages are fetched ahead; 0 fetches what each `receive` asks for."""
+        if mode not in (PEEK_LOCK, RECEIVE_AND_DELETE):
+            raise ValueError(f"mode is {PEEK_LOCK!r} or {RECEIVE_AND_DELETE!r}")
+        if credit < 0:
+            raise ValueError("credit cannot be negative")
+        path = _checked(path)
+        timeout_s = self._timeout_s if timeout is None else timeout
+        await self._authorise(path, timeout_s)
+        name = f"{path}-{uuid.uuid4().hex}"
+        # Peek-lock is settle-mode "second": we say the outcome, the service settles (wire-contract 5.2).
+        link = self._wire.engine.begin().attach_receiver(
+            name,
+            Source(path),
+            Target(name),
+            snd_settle_mode=SND_UNSETTLED if mode == PEEK_LOCK else SND_SETTLED,
+            rcv_settle_mode=RCV_SECOND if mode == PEEK_LOCK else RCV_FIRST,
+        )
+        receiver = Receiver(self._wire, link, path, self._timeout_s, mode, credit)
+        self._wire.flush_soon()
+        await receiver.wait_attached(timeout_s)
+        return receiver
+
+    def management(self, path: str, *, link_name: str | None = None) -> Management:
+        """Calls to `<path>/$management`; attached with the first one. `link_name` associates them with a receiver."""
+        path = _checked(path)
+
+        async def open_pair() -> RequestPair:
+            await self._authorise(path, self._timeout_s)
+            pair = RequestPair(self._wire, self._wire.engine.begin(), f"{path}/$management", self._timeout_s)
+            await pair.wait_attached(self._timeout_s)
+            return pair
+
+        return Management(path, open_pair, self._timeout_s, link_name)
+
+    async def close(self) -> None:
+        """Say close and wait for the answer, for a moment; whatever still waits fails with `ConnectionLost`."""
+        self._authorisation.stop()
+        self._wire.close()
+        try:
+            await asyncio.wait([self._wire.closed], timeout=CLOSE_S_MAX)
+        finally:
+            self._wire.abort()
+
+    async def _authorise(self, path: str, timeout_s: float) -> None:
+        if self._wire.error is not None:
+            raise self._wire.error
+        await self._authorisation.authorise(path, timeout_s)
+        if self._wire.error is not None:
+            raise self._wire.error
+
+
+async def _open(wire: Wire, target: ConnectionString, port: int, context: ssl.SSLContext | None) -> None:
+    server_hostname = target.address if context is not None else None
+    try:
+        await wire.loop.create_connection(
+            lambda: wire, target.address, port, ssl=context, server_hostname=server_hostname
+        )
+    except ssl.SSLError as error:
+        raise ConnectionLost(f"no TLS with {target.host}:{port}: {error.reason or error}", is_transient=False) from None
+    except OSError as error:
+        raise ConnectionLost(f"cannot reach {target.host}:{port}: {error.strerror or error}") from None
+    await wire.opened
+
+
+def _options(target: ConnectionString) -> ConnectionOptions:
+    return ConnectionOptions(
+        container_id=f"spillway-{uuid.uuid4().hex}",
+        hostname=target.host,
+        max_frame_size=MAX_FRAME_SIZE,
+        idle_timeout_ms=IDLE_TIMEOUT_MS,
+        sasl_mechanisms=["ANONYMOUS"],  # "not yet authorised": rights come from $cbs
+        sasl_response=b"",
+        partial_bytes_max=PARTIAL_BYTES_MAX,
+        properties={"product": "spillway", "version": __version__},
+    )
+
+
+def _tls_context(target: ConnectionString, ca_file: str | Path | None, tls: bool | None) -> ssl.SSLContext | None:
+    wanted = ca_file is not None or target.demands_tls or not target.is_emulator if tls is None else tls
+    if not wanted:
+        if ca_file is not None:
+            raise ValueError("ca_file is for TLS, and tls=False rules that out")
+        if target.demands_tls:
+            raise ValueError("an amqps:// endpoint is never spoken to in clear")
+        return None
+    return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+
+
+def _credential(target: ConnectionString, credential: Credential | TokenCredential | None) -> Credential:
+    if isinstance(credential, TokenCredential):
+        return BearerCredential(credential)
+    if credential is not None:
+        return credential
+    if target.key_name is not None and target.key is not None:
+        return SasCredential(target.key_name, target.key)
+    if target.signature is not None:
+        return SignatureCredential(target.signature)
+    raise ValueError(
+        "the connection string has neither a SharedAccessKey nor a SharedAccessSignature: give a credential"
+    )
+
+
+def _checked(path: str) -> str:
+    path = path.strip("/")
+    if not path:
+        raise ValueError("the path of an entity must not be empty")
+    return path
