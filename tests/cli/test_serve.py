@@ -1,0 +1,336 @@
+"""`spillway serve` as users and scripts see it: a process, its one line, its exit status."""
+
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+
+from spillway.amqp.connection import Connection, ConnectionOptions
+from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
+from spillway.cli.errors import UsageError
+from spillway.cli.serve import ServePlan, make_plan
+from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
+
+READY_S_MAX = 3.0  # alone it takes well under one; the machine of the tests may be busy
+
+
+def spillway(*options: str, cwd: Path, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "spillway", *options],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def assert_one_line(result: subprocess.CompletedProcess[str], code: int, pattern: str) -> None:
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if line.startswith("spillway: ")]
+    assert len(lines) == 1, result.stderr
+    assert re.search(pattern, lines[0]), lines[0]
+    assert "Traceback" not in result.stderr
+
+
+def plan(**given: object) -> ServePlan:
+    usual: dict[str, object] = {
+        "namespaces": [],
+        "host": "localhost",
+        "data": None,
+        "is_development": False,
+        "config": None,
+        "queues": [],
+        "is_memory": False,
+        "also_listen": [],
+        "is_clear_text_allowed": False,
+        "is_json": False,
+        "is_verbose": False,
+    }
+    return make_plan(**{**usual, **given})  # type: ignore[arg-type]
+
+
+def send(connection_string: str, queue: str, text: str) -> None:
+    with (
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        sender.send_messages(ServiceBusMessage(text))
+
+
+def receive(connection_string: str, queue: str) -> list[str]:
+    with (
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        messages = receiver.receive_messages(max_message_count=10, max_wait_time=5)
+        for message in messages:
+            receiver.complete_message(message)
+        return [str(message) for message in messages]
+
+
+# -- what is asked for ---------------------------------------------------------------------------------------------
+
+
+def test_without_options_one_namespace_is_served_where_the_emulator_would_be() -> None:
+    made = plan()
+    assert [(each.name, each.port) for each in made.namespaces] == [("sbemulatorns", 5672)]
+    assert made.data == Path("spillway-data")
+    assert not made.is_memory
+
+
+def test_a_queue_is_made_in_every_namespace() -> None:
+    made = plan(namespaces=["a=1", "b=2"], queues=["orders"])
+    assert [each.queues for each in made.namespaces] == [{"orders": None}, {"orders": None}]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"namespaces": ["a"]}, "must be NAME=PORT"),
+        ({"namespaces": ["a=x"]}, "must be NAME=PORT"),
+        ({"namespaces": ["a=-1"]}, "must be NAME=PORT"),
+        ({"namespaces": ["a=٣"]}, "must be NAME=PORT"),
+        ({"namespaces": ["a=70000"]}, "between 1 and 65535"),
+        ({"namespaces": ["=5672"]}, "a namespace's name is"),
+        ({"namespaces": ["../x=5672"]}, "a namespace's name is"),
+        ({"namespaces": ["lock=5672"]}, "choose another name"),
+        ({"namespaces": ["a=1", "A=2"]}, "there is a namespace a already"),
+        ({"namespaces": ["a=5672", "b=5672"]}, "port 5672 is asked for twice"),
+        ({"also_listen": [5672]}, "port 5672 is asked for twice"),
+        ({"also_listen": [-5]}, "between 1 and 65535"),
+        ({"queues": ["bad name"]}, "letters, digits"),
+        ({"is_development": True, "host": "0.0.0.0"}, "serves this machine only"),
+        ({"is_development": True, "host": "broker.example"}, "serves this machine only"),
+    ],
+)
+def test_a_bad_option_is_named_with_what_is_allowed(given: dict[str, object], text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(text)):
+        plan(**given)
+
+
+def config_file(path: Path, *namespaces: str) -> Path:
+    queue = {"Name": "orders", "Properties": {"LockDuration": "PT30S", "MaxDeliveryCount": 5}}
+    named = [{"Name": name, "Queues": [queue]} for name in namespaces]
+    path.write_text(json.dumps({"UserConfig": {"Namespaces": named}}))
+    return path
+
+
+def test_a_configuration_names_the_namespace_and_its_queues(tmp_path: Path) -> None:
+    made = plan(config=config_file(tmp_path / "Config.json", "mine"))
+    assert [(each.name, each.port) for each in made.namespaces] == [("mine", 5672)]
+    settings = made.namespaces[0].queues["orders"]
+    assert settings is not None
+    assert settings.lock_duration_ms == 30_000
+
+
+def test_namespaces_of_a_configuration_without_a_port_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--namespace one=5672 --namespace two=5673"):
+        plan(config=config_file(tmp_path / "Config.json", "one", "two"))
+    with pytest.raises(UsageError, match="namespace two is not served"):
+        plan(config=config_file(tmp_path / "Config.json", "one", "two"), namespaces=["one=5672"])
+
+
+# -- the process -----------------------------------------------------------------------------------------------------
+
+
+def test_it_says_one_line_when_it_is_ready_and_leaves_in_order_on_sigterm(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "data", queues=["q"], namespaces=["one", "two"]).start()
+    with broker:
+        assert broker.ready_s < READY_S_MAX
+        assert list(broker.namespaces) == ["one", "two"]
+        for entry in broker.namespaces.values():
+            assert entry.connection_string == (
+                f"Endpoint=sb://localhost:{entry.port};SharedAccessKeyName=RootManageSharedAccessKey;"
+                "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
+            )
+            assert entry.ca_file is not None
+            assert Path(entry.ca_file).read_text().startswith("-----BEGIN CERTIFICATE-----")
+        assert broker.stop() == 0
+
+
+def test_what_was_sent_before_a_stop_is_received_after_the_next_start(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", queues=["q"]) as broker:
+        send(broker.connection_string, "q", "kept")
+        assert broker.stop() == 0
+        broker.start()
+        assert receive(broker.connection_string, "q") == ["kept"]
+
+
+def test_clients_are_closed_with_connection_forced(tmp_path: Path) -> None:
+    options = ConnectionOptions(container_id="test", hostname="localhost", sasl_mechanisms=["ANONYMOUS"])
+    client = Connection(options, False, 0)
+    client.open()
+    with BrokerProcess(tmp_path / "data") as broker, socket.create_connection(("127.0.0.1", broker.port)) as sock:
+        sock.settimeout(10)
+        talk_until(client, sock, ConnectionOpened)
+        broker.signal(signal.SIGTERM)
+        closed = talk_until(client, sock, ConnectionClosed)
+        assert isinstance(closed, ConnectionClosed)
+        assert closed.error is not None
+        assert closed.error.condition == "amqp:connection:forced"
+        sock.sendall(b"".join(client.take_output()))  # our own close: the broker need not wait any longer
+        assert broker.wait(5) == 0
+
+
+def talk_until(client: Connection, sock: socket.socket, kind: type[Event]) -> Event:
+    """Say what the client has to say and hear what the broker answers, until it is this."""
+    while True:
+        sock.sendall(b"".join(client.take_output()))
+        data = sock.recv(65536)
+        assert data, f"closed before {kind.__name__}"
+        client.receive(data, 0)
+        for event in client.take_events():
+            if isinstance(event, kind):
+                return event
+
+
+def test_a_second_signal_is_not_waited_for(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "data", queues=["q"]).start()
+    # A client that does not answer keeps the orderly end waiting.
+    with socket.create_connection(("127.0.0.1", broker.port)) as sock:
+        sock.sendall(b"AMQP\x03\x01\x00\x00")
+        assert sock.recv(8) == b"AMQP\x03\x01\x00\x00"
+        broker.signal(signal.SIGTERM)
+        deadline = time.monotonic() + 5
+        while "stopping" not in broker.stderr and time.monotonic() < deadline:
+            time.sleep(0.01)
+        broker.signal(signal.SIGTERM)
+        assert broker.wait(1) == -signal.SIGTERM
+
+
+def test_a_second_process_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        result = spillway("serve", "--namespace", "b=0", "--data", str(tmp_path / "data"), cwd=tmp_path)
+        assert_one_line(result, 1, rf"in use by process {broker.pid}")
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = spillway("serve", "--namespace", f"a={port}", "--data", "data", cwd=tmp_path)
+    assert_one_line(result, 1, rf"namespace a cannot listen on localhost:{port}: Address already in use")
+
+
+def test_an_unusable_directory_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = spillway("serve", "--namespace", "a=0", "--data", "file/data", cwd=tmp_path)
+    assert_one_line(result, 1, "the data directory .*file/data cannot be used: ")
+
+
+def test_bad_options_are_one_line_and_status_2(tmp_path: Path) -> None:
+    assert_one_line(spillway("serve", "--namespace", "a", cwd=tmp_path), 2, "--namespace a: must be NAME=PORT")
+    assert not (tmp_path / "spillway-data").exists()
+
+
+def test_a_mistake_in_the_configuration_is_one_line_and_status_2(tmp_path: Path) -> None:
+    config = config_file(tmp_path / "Config.json", "mine")
+    config.write_text(config.read_text().replace("PT30S", "PT30X"))
+    assert_one_line(spillway("serve", "--config", "Config.json", cwd=tmp_path), 2, r"LockDuration.*PT30X")
+
+
+def test_queues_of_a_configuration_are_made_once_and_changed_settings_take_hold(tmp_path: Path) -> None:
+    config = config_file(tmp_path / "Config.json", "sbemulatorns")
+    with BrokerProcess(tmp_path / "data", config=config) as broker:
+        send(broker.connection_string, "orders", "first")
+        assert broker.stop() == 0
+        config.write_text(config.read_text().replace("PT30S", "PT7S"))
+        broker.start()
+        with (
+            ServiceBusClient.from_connection_string(broker.connection_string) as client,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            (message,) = receiver.receive_messages(max_wait_time=5)
+            assert str(message) == "first"
+            assert message.locked_until_utc is not None
+            assert message.locked_until_utc.timestamp() - time.time() < 8
+
+
+def test_keys_are_random_unless_asked_otherwise_and_can_be_shown_again(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data, queues=["q"]) as broker:
+        assert broker.stop() == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spillway", "serve", "--namespace", "a=0", "--data", str(data), "--queue", "q"],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        said = [process.stdout.readline().strip() for _ in range(3)]
+        shown = spillway("connection-string", "--data", str(data), cwd=tmp_path)
+        send(said[1], "q", "with a random key")
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0
+        process.stdout.close()
+    assert re.fullmatch(r"Namespace a is ready on port \d+:", said[0])
+    assert "SAS_KEY_VALUE" not in said[1]
+    assert said[2].endswith("tls/ca.pem")
+    assert shown.stdout.strip() == said[1]
+    assert stat.S_IMODE((data / "keys.json").stat().st_mode) == 0o600
+
+
+def test_a_connection_string_of_no_broker_is_one_line(tmp_path: Path) -> None:
+    assert_one_line(spillway("connection-string", cwd=tmp_path), 1, "no broker has served from here yet")
+
+
+def test_in_memory_nothing_is_left_behind(tmp_path: Path) -> None:
+    with BrokerProcess(None, queues=["q"], log_dir=tmp_path) as broker:
+        send(broker.connection_string, "q", "passing")
+        assert receive(broker.connection_string, "q") == ["passing"]
+        assert broker.ca_file is not None
+        directory = Path(broker.ca_file).parent.parent
+        assert directory.exists()
+        assert broker.stop() == 0
+        assert not directory.exists()
+
+
+def test_one_port_speaks_plain_and_tls_and_a_second_port_can_be_added(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        also = free.getsockname()[1]
+    with BrokerProcess(tmp_path / "data", options=["--also-listen", str(also)]) as broker:
+        assert broker.ca_file is not None
+        context = ssl.create_default_context(cafile=broker.ca_file)
+        for port in (broker.port, also):
+            with socket.create_connection(("127.0.0.1", port)) as plain:
+                plain.sendall(b"AMQP\x03\x01\x00\x00")
+                assert plain.recv(8) == b"AMQP\x03\x01\x00\x00"
+            with (
+                socket.create_connection(("127.0.0.1", port)) as below,
+                context.wrap_socket(below, server_hostname="localhost") as tls,
+            ):
+                tls.sendall(b"AMQP\x03\x01\x00\x00")
+                assert tls.recv(8) == b"AMQP\x03\x01\x00\x00"
+
+
+def test_the_sdk_works_over_tls_when_it_trusts_the_ca(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", queues=["q"]) as broker:
+        real = broker.connection_string.replace("UseDevelopmentEmulator=true;", "")
+        with (
+            ServiceBusClient.from_connection_string(
+                real,
+                custom_endpoint_address=f"sb://localhost:{broker.port}",
+                connection_verify=broker.ca_file,
+                transport_type=TransportType.Amqp,
+            ) as client,
+            client.get_queue_sender("q") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("encrypted"))
+        assert receive(broker.connection_string, "q") == ["encrypted"]
