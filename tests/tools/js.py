@@ -25,6 +25,7 @@ from typing import IO, Any, Self
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "wire" / "js"
 CALL_TIMEOUT_S = 60.0
+LAST_MOMENT_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 class JavaScriptError(Exception):
@@ -177,7 +178,8 @@ def _from_js(value: Any) -> Any:
     if value.keys() == {"$long"}:
         return Long(value["$long"])
     if value.keys() == {"$date"}:
-        return datetime.fromtimestamp(value["$date"] / 1000, UTC)
+        # Without a time to live the SDK computes an expiry in the year 31197, later than Python can say.
+        return datetime.fromtimestamp(min(value["$date"] / 1000, LAST_MOMENT_S), UTC)
     if value.keys() == {"$bytes"}:
         return base64.b64decode(value["$bytes"])
     return {key: _from_js(inner) for key, inner in value.items()}

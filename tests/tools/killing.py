@@ -106,13 +106,16 @@ class Clients:
             process.wait()
 
 
-def run(directory: Path, kills: int, *, seed: int, said: Callable[[str], None] = print) -> Report:
+def run(
+    directory: Path, kills: int, *, seed: int, is_forgetful: bool = False, said: Callable[[str], None] = print
+) -> Report:
     """Start a broker and its clients in `directory`, kill it `kills` times, drain it, judge.
 
-    One sender and one receiver on the official SDK, one of each on our own client with hundreds in flight.
+    One sender and one receiver on the official SDK, one of each on our own client with hundreds in flight. A forgetful
+    broker keeps its messages in memory: the negative control, which must not come out clean.
     """
     dice = random.Random(seed)
-    broker = BrokerProcess(directory / "data", queues=[QUEUE])
+    broker = BrokerProcess(None if is_forgetful else directory / "data", queues=[QUEUE], log_dir=directory)
     begun = time.monotonic()
     with broker:
         clients = Clients(directory, broker.connection_string)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from spillway.client import ClientError, Connection, OutgoingMessage, ReceivedMessage, Receiver, Sender, connect
@@ -15,6 +16,7 @@ from tests.tools.client_process import ABANDON_ONE_OF, PAUSE_AFTER_FAILURE_S, SI
 from tests.tools.history import HistoryWriter, body_of
 
 IN_FLIGHT = 300
+LAST_OUTCOMES_S = 30.0
 
 
 class PipelinedSender:
@@ -35,11 +37,10 @@ class PipelinedSender:
                 while len(under_way) < IN_FLIGHT:
                     under_way.add(asyncio.create_task(self._send_one(sender)))
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+                await _all_of(done)
             return True
         finally:
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.wait_for(asyncio.gather(*under_way, return_exceptions=True), LAST_OUTCOMES_S)
 
     async def _send_one(self, sender: Sender) -> None:
         self.count += 1
@@ -68,7 +69,7 @@ class PipelinedReceiver:
                 return True
             for message in messages:
                 self._note_received(message, opened_ns)
-            await asyncio.gather(*(self._settle_one(receiver, message) for message in messages))
+            await _all_of([asyncio.create_task(self._settle_one(receiver, message)) for message in messages])
         return True
 
     def _note_received(self, message: ReceivedMessage, opened_ns: int) -> None:
@@ -91,6 +92,14 @@ class PipelinedReceiver:
         self.history.note("completing", [message_id])
         await receiver.complete(message)
         self.history.note("completed", [message_id], client=self.name)
+
+
+async def _all_of(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    """Let every one of them come to its end, then raise what the first failure was."""
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    for outcome in outcomes:
+        if outcome is not None:
+            raise outcome
 
 
 async def run(worker: PipelinedSender | PipelinedReceiver, connection_string: str) -> None:

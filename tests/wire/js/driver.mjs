@@ -167,12 +167,6 @@ const commands = new Map(Object.entries({
     const messages = await receiver.receiveDeferredMessages(command.sequenceNumbers);
     return messages.map((message) => told(message, receiver));
   },
-  async deleteBatch(command) {
-    return { deleted: await receiverOf(command).batchDeleteMessages(command.count, command.options) };
-  },
-  async purge(command) {
-    return { deleted: await receiverOf(command).purgeMessages(command.options) };
-  },
   async subscribe(command) {
     const receiver = receiverOf(command);
     const name = command.subscription;
