@@ -247,8 +247,7 @@ class Peer(asyncio.Protocol):
 def path_of(link: Link) -> str:
     assert link.attach is not None
     terminus = link.attach.source if link.is_sender else link.attach.target
-    assert isinstance(terminus, Source | Target)
-    return terminus.address or ""
+    return (terminus.address or "") if isinstance(terminus, Source | Target) else ""
 
 
 def echo(state: DeliveryState | None) -> DeliveryState | None:

@@ -158,12 +158,18 @@ class Connection:
         return Management(path, open_pair, self._timeout_s, link_name)
 
     async def close(self) -> None:
-        """Say close and wait for the answer, for a moment; whatever still waits fails with `ConnectionLost`."""
+        """Give back what was prefetched, say close and wait for the answer, for a moment.
+
+        Whatever still waits fails with `ConnectionLost`; close a sender first to wait for its outcomes.
+        """
         self._authorisation.stop()
-        self._wire.close()
+        prefetching = [end for end in self._wire.ends() if isinstance(end, Receiver) and end.credit]
         try:
+            await asyncio.gather(*[receiver.close() for receiver in prefetching])
+            self._wire.close()
             await asyncio.wait([self._wire.closed], timeout=CLOSE_S_MAX)
         finally:
+            self._wire.close()
             self._wire.abort()
 
     async def _authorise(self, path: str, timeout_s: float) -> None:

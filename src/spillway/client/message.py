@@ -132,11 +132,14 @@ class ReceivedMessage:
         self.link = link
         self.is_settled = is_settled
         # The tag is the token in GUID order, not in network order (wire-contract trap 10).
-        is_locked = not is_settled and len(tag) == _LOCK_TOKEN_BYTES
-        self.lock_token: uuid.UUID | None = uuid.UUID(bytes_le=tag) if is_locked else None
+        self._token_bytes = b"" if is_settled else tag
 
     def __repr__(self) -> str:
         return f"<ReceivedMessage {len(self.raw)} bytes, lock token {self.lock_token}>"
+
+    @cached_property
+    def lock_token(self) -> uuid.UUID | None:
+        return uuid.UUID(bytes_le=self._token_bytes) if len(self._token_bytes) == _LOCK_TOKEN_BYTES else None
 
     @cached_property
     def sections(self) -> Sections:

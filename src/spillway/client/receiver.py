@@ -229,7 +229,7 @@ class Receiver(LinkEnd):
                     self.release(message)
         finally:
             self._buffer.clear()
-            self.end(LinkClosed(f"the receiver of {self.label} was closed"))
+            self.end(LinkClosed(f"the receiver of {self.label} was closed", is_transient=False))
 
     # -- told by the wire ----------------------------------------------------------------------------------------------
 

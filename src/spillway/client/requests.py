@@ -132,7 +132,7 @@ class RequestPair:
 
     def close(self) -> None:
         """Detach both; what still waits fails."""
-        self._sender.end(LinkClosed(f"the links to {self._address} were closed"))
+        self._sender.end(LinkClosed(f"the links to {self._address} were closed", is_transient=False))
 
 
 def _decode_response(payload: bytes) -> tuple[object, Response]:

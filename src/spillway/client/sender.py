@@ -71,7 +71,7 @@ class Sender(LinkEnd):
         if error is None:
             await self.close()
         else:
-            self.end(LinkClosed(f"the sender to {self.label} was closed"))
+            self.end(LinkClosed(f"the sender to {self.label} was closed", is_transient=False))
 
     @property
     def pending(self) -> int:
@@ -135,7 +135,7 @@ class Sender(LinkEnd):
             if futures and self.error is None:
                 await asyncio.wait(futures, timeout=self.timeout_s if timeout is None else timeout)
         finally:
-            self.end(LinkClosed(f"the sender to {self.label} was closed"))
+            self.end(LinkClosed(f"the sender to {self.label} was closed", is_transient=False))
 
     # -- the line ----------------------------------------------------------------------------------------------------
 
@@ -167,7 +167,6 @@ class Sender(LinkEnd):
         """Put on the wire what credit and socket allow."""
         line = self._line
         link = self.link
-        sent_any = False
         while line and link.credit > 0 and self.carrier.is_writable:
             posted = line.popleft()
             if posted.future.done():  # given up while it waited: it was never sent
@@ -176,15 +175,13 @@ class Sender(LinkEnd):
             self._tag = (self._tag + 1) & 0xFFFFFFFF
             tag = _TAG.pack(self._tag)
             link.send(tag, posted.payload, self.presettled, posted.message_format)
-            sent_any = True
+            self.carrier.flush_soon(posted.size)
             posted.payload = b""  # the engine has it now
             if self.presettled:  # settled when sent: nobody will ever say more about it (contract G13)
                 self._bytes -= posted.size
                 posted.future.set_result(None)
             else:
                 self._unsettled[tag] = posted
-        if sent_any:
-            self.carrier.flush_soon()
         if self._waiters:
             self._wake()
 

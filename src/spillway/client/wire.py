@@ -8,7 +8,9 @@ import asyncio
 from typing import Final, cast
 
 from spillway.amqp.connection import Connection as Engine
+from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
+    AttachRequested,
     ConnectionClosed,
     ConnectionOpened,
     DispositionReceived,
@@ -27,6 +29,7 @@ from spillway.client.link import LinkEnd
 
 # Bytes the socket may owe before senders stop handing it more.
 WRITE_BUFFER_HIGH: Final = 1024 * 1024
+FLUSH_BYTES: Final = 256 * 1024  # not held back for the end of a pass
 SWEEP_EVERY_S: Final = 0.25  # how finely overdue calls are noticed
 
 
@@ -43,16 +46,37 @@ class Wire(asyncio.Protocol):
         self._ends: set[LinkEnd] = set()
         self._transport: asyncio.Transport | None = None
         self._is_flush_due = False
+        self._due_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
     # -- for the links -----------------------------------------------------------------------------------------
 
-    def flush_soon(self) -> None:
-        """Write at the end of this pass of the loop, together with whatever else comes up in it."""
-        if not self._is_flush_due:
+    def flush_soon(self, size: int = 0) -> None:
+        """Write at the end of this pass of the loop, together with whatever else comes up in it.
+
+        `size` is roughly what was added. When it adds up it is written at once, so that a full socket is noticed.
+        """
+        self._due_bytes += size
+        if self._due_bytes > FLUSH_BYTES:
+            self.flush()
+        elif not self._is_flush_due:
             self._is_flush_due = True
-            self.loop.call_soon(self._flush)
+            self.loop.call_soon(self._flush_if_due)
+
+    def flush(self) -> None:
+        """Write now."""
+        self._is_flush_due = False
+        self._due_bytes = 0
+        output = self.engine.take_output()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if output:
+            transport.write(b"".join(output))
+        if self.engine.is_closed:
+            transport.close()
+        self._arm()
 
     def register(self, end: LinkEnd) -> None:
         self._ends.add(end)
@@ -62,15 +86,23 @@ class Wire(asyncio.Protocol):
 
     # -- for the connection --------------------------------------------------------------------------------------
 
+    def ends(self) -> list[LinkEnd]:
+        return list(self._ends)
+
     def now_ms(self) -> int:
         return int(self.loop.time() * 1000)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         """Say close; the peer's answer, or the end of the socket, resolves `closed`."""
         if self.error is None:
             self._fail(ConnectionLost("the connection was closed by its owner", is_transient=False))
             self.engine.close()
-        self._flush()
+        self.flush()
 
     def abort(self) -> None:
         """Drop the socket without another word."""
@@ -84,12 +116,12 @@ class Wire(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self._sweeper = self.loop.call_later(SWEEP_EVERY_S, self._sweep)
         self.engine.open()
-        self._flush()
+        self.flush()
 
     def data_received(self, data: bytes) -> None:
         self.engine.receive(data, self.now_ms())
         self._dispatch()
-        self._flush()
+        self.flush()
 
     def pause_writing(self) -> None:
         self.is_writable = False
@@ -109,17 +141,9 @@ class Wire(asyncio.Protocol):
 
     # -- the engine --------------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        self._is_flush_due = False
-        output = self.engine.take_output()
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        if output:
-            transport.write(b"".join(output))
-        if self.engine.is_closed:
-            transport.close()
-        self._arm()
+    def _flush_if_due(self) -> None:
+        if self._is_flush_due:
+            self.flush()
 
     def _arm(self) -> None:
         due_ms = self.engine.next_due_ms()
@@ -137,7 +161,7 @@ class Wire(asyncio.Protocol):
         # The loop may call a little before the due time; a due time that is not reached yet is simply armed again.
         self.engine.tick(self.now_ms())
         self._dispatch()
-        self._flush()
+        self.flush()
 
     def _sweep(self) -> None:
         now_s = self.loop.time()
@@ -160,18 +184,21 @@ class Wire(asyncio.Protocol):
                 event.session.user.on_incoming_settled(event)
         elif isinstance(event, FlowReceived):
             _end_of(event.link).on_flow(event.drain)
+        elif isinstance(event, LinkAttached):
+            _end_of(event.link).on_attached()
+        elif isinstance(event, LinkDetached):
+            if isinstance(event.link.user, LinkEnd):
+                event.link.user.on_detached(event.error)
         else:
             self._tell_of_change(event)
 
     def _tell_of_change(self, event: Event) -> None:
-        if isinstance(event, LinkAttached):
-            _end_of(event.link).on_attached()
-        elif isinstance(event, LinkDetached):
-            _end_of(event.link).on_detached(event.error)
-        elif isinstance(event, SessionEnded):
+        if isinstance(event, SessionEnded):
             for end in list(self._ends):
                 if end.link.session is event.session:
                     end.fail(error_from(event.error, f"the peer ended the session of the link to {end.label}"))
+        elif isinstance(event, AttachRequested):  # a service has no business with a client's links
+            event.link.refuse(AmqpError("amqp:not-allowed", "This container takes no links."))
         elif isinstance(event, ConnectionOpened):
             if not self.opened.done():
                 self.opened.set_result(None)
@@ -191,5 +218,5 @@ class Wire(asyncio.Protocol):
 
 
 def _end_of(link: Link) -> LinkEnd:
-    assert isinstance(link.user, LinkEnd), "every link of ours has its end"
+    assert isinstance(link.user, LinkEnd), "an attached link is one of ours"
     return link.user
