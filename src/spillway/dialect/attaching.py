@@ -5,7 +5,7 @@ from typing import Protocol
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import SND_SETTLED, Coordinator, Source, Target
 from spillway.broker.commands import AttachReceiver, AttachSender, Command
-from spillway.dialect.addresses import CBS, ENTITY, Address, parse_address, shown
+from spillway.dialect.addresses import CBS, ENTITY, Address, parse_address, shown, strip_authority
 from spillway.dialect.annotations import SESSION_FILTER
 from spillway.dialect.errors import entity_not_found
 from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
@@ -102,6 +102,6 @@ def shown_address(link: Link) -> str:
     if attach is None:
         return ""
     if link.is_sender:
-        return "" if attach.source is None else shown(attach.source.address or "")
+        return "" if attach.source is None else strip_authority(attach.source.address or "")
     target = attach.target
-    return shown(target.address or "") if isinstance(target, Target) else ""
+    return strip_authority(target.address or "") if isinstance(target, Target) else ""

@@ -1,0 +1,228 @@
+"""A stored message as the client reads it."""
+
+import uuid
+
+import pytest
+
+from spillway.amqp.codec import Budget, encode
+from spillway.amqp.message import (
+    Header,
+    Properties,
+    decode_header,
+    decode_map,
+    encode_data,
+    encode_message,
+    split_sections,
+)
+from spillway.amqp.types import Int, Symbol, Timestamp, ULong
+from spillway.dialect.admission import admit
+from spillway.dialect.delivery import encode_delivery, encode_without_body, network_uuid
+from spillway.model.message import DEFERRED, Overlay, StoredMessage
+from tests.dialect.visit import Tracking, body_message
+
+TOKEN = bytes(range(16))
+ENQUEUED_MS = 1_700_000_000_000
+LOCKED_UNTIL_MS = ENQUEUED_MS + 60_000
+
+
+def stored_from(raw: bytes, number: int = 5) -> StoredMessage:
+    return StoredMessage(admit(raw, Tracking()), number, ENQUEUED_MS)
+
+
+def maps(payload: bytes) -> tuple[dict[object, object], dict[object, object], dict[object, object]]:
+    """Delivery annotations, message annotations, application properties."""
+    sections = split_sections(payload, Budget())
+    assert sections.is_plain
+    return (
+        decode_map(payload, sections.delivery_annotations),
+        decode_map(payload, sections.message_annotations),
+        decode_map(payload, sections.application_properties),
+    )
+
+
+OURS: dict[object, object] = {
+    "x-opt-locked-until": LOCKED_UNTIL_MS,
+    "x-opt-sequence-number": 5,
+    "x-opt-enqueued-time": ENQUEUED_MS,
+    "x-opt-enqueue-sequence-number": 5,
+    "x-opt-message-state": 0,
+}
+
+
+def test_the_usual_delivery_has_these_bytes() -> None:
+    payload = encode_delivery(
+        stored_from(encode_message(properties=Properties("m1"), body=encode_data(b"hi"))), TOKEN, LOCKED_UNTIL_MS
+    )
+    assert payload.hex(" ") == (
+        # header: durable false, delivery-count 0
+        "00 53 70 c0 0a 05 42 40 40 40 70 00 00 00 00 "
+        # delivery annotations: x-opt-lock-token, a uuid in network order
+        "00 53 71 c1 24 02 a3 10 78 2d 6f 70 74 2d 6c 6f 63 6b 2d 74 6f 6b 65 6e "
+        "98 03 02 01 00 05 04 07 06 08 09 0a 0b 0c 0d 0e 0f "
+        # message annotations: x-opt-locked-until
+        "00 53 72 c1 9b 0a a3 12 78 2d 6f 70 74 2d 6c 6f 63 6b 65 64 2d 75 6e 74 69 6c 83 00 00 01 8b cf e6 52 60 "
+        # x-opt-sequence-number
+        "a3 15 78 2d 6f 70 74 2d 73 65 71 75 65 6e 63 65 2d 6e 75 6d 62 65 72 81 00 00 00 00 00 00 00 05 "
+        # x-opt-enqueued-time
+        "a3 13 78 2d 6f 70 74 2d 65 6e 71 75 65 75 65 64 2d 74 69 6d 65 83 00 00 01 8b cf e5 68 00 "
+        # x-opt-enqueue-sequence-number
+        "a3 1d 78 2d 6f 70 74 2d 65 6e 71 75 65 75 65 2d 73 65 71 75 65 6e 63 65 2d 6e 75 6d 62 65 72 "
+        "81 00 00 00 00 00 00 00 05 "
+        # x-opt-message-state
+        "a3 13 78 2d 6f 70 74 2d 6d 65 73 73 61 67 65 2d 73 74 61 74 65 54 00 "
+        # what the sender sent
+        + encode_message(properties=Properties("m1"), body=encode_data(b"hi")).hex(" ")
+    )
+
+
+def test_the_fast_way_and_the_general_way_say_the_same() -> None:
+    fast = stored_from(body_message())
+    fast.delivery_count = 3
+    general = stored_from(body_message())
+    general.delivery_count = 3
+    general.overlay = Overlay()
+    assert encode_delivery(fast, TOKEN, LOCKED_UNTIL_MS) == encode_delivery(general, TOKEN, LOCKED_UNTIL_MS)
+
+
+def test_a_locked_delivery_carries_its_token_and_the_brokers_annotations_in_their_types() -> None:
+    payload = encode_delivery(stored_from(body_message()), TOKEN, LOCKED_UNTIL_MS)
+    delivery_annotations, annotations, _ = maps(payload)
+    assert delivery_annotations == {"x-opt-lock-token": uuid.UUID(bytes_le=TOKEN)}
+    assert annotations == OURS
+    assert type(annotations["x-opt-sequence-number"]) is int
+    assert type(annotations["x-opt-enqueued-time"]) is Timestamp
+    assert type(annotations["x-opt-locked-until"]) is Timestamp
+    assert type(annotations["x-opt-message-state"]) is Int
+
+
+def test_trap_10_the_tag_is_the_guid_and_the_annotation_its_uuid() -> None:
+    assert network_uuid(TOKEN) == uuid.UUID(bytes_le=TOKEN).bytes
+    assert network_uuid(network_uuid(TOKEN)) == TOKEN
+
+
+def test_without_a_lock_the_delivery_annotations_are_empty_and_no_end_of_lock_is_said() -> None:
+    delivery_annotations, annotations, _ = maps(encode_delivery(stored_from(body_message()), b"", 0))
+    assert delivery_annotations == {}
+    assert "x-opt-locked-until" not in annotations
+    assert annotations["x-opt-sequence-number"] == 5
+
+
+@pytest.mark.parametrize("token", [b"", TOKEN])
+def test_the_senders_own_annotations_reach_the_receiver(token: bytes) -> None:
+    raw = encode_message(
+        delivery_annotations={Symbol("d"): Int(1)},
+        message_annotations={Symbol("mine"): [ULong(3)], Symbol("x-opt-partition-key"): "p"},
+        properties=Properties("m"),
+        body=encode_data(b"x"),
+    )
+    delivery_annotations, annotations, _ = maps(encode_delivery(stored_from(raw), token, LOCKED_UNTIL_MS))
+    assert delivery_annotations["d"] == 1
+    assert annotations["mine"] == [3]
+    assert annotations["x-opt-partition-key"] == "p"
+    assert annotations["x-opt-sequence-number"] == 5
+    assert ("x-opt-lock-token" in delivery_annotations) is bool(token)
+
+
+def test_many_annotations_need_a_wide_map_and_get_one() -> None:
+    raw = encode_message(
+        message_annotations={Symbol(f"key-{number}"): "x" * 50 for number in range(200)}, properties=Properties("m")
+    )
+    _, annotations, _ = maps(encode_delivery(stored_from(raw), TOKEN, LOCKED_UNTIL_MS))
+    assert len(annotations) == 200 + len(OURS)
+
+
+def test_the_header_keeps_durable_and_priority_and_always_has_the_delivery_count() -> None:
+    stored = stored_from(encode_message(header=Header(True, 9, 1_000), properties=Properties("m")))
+    stored.delivery_count = 2
+    payload = encode_delivery(stored, TOKEN, LOCKED_UNTIL_MS)
+    header = decode_header(payload, split_sections(payload, Budget()))
+    assert (header.durable, header.priority, header.ttl_ms, header.delivery_count) == (True, 9, 1_000, 2)
+
+
+def test_the_time_to_live_is_the_one_that_counts_in_this_entity() -> None:
+    stored = stored_from(body_message())
+    stored.expires_ms = ENQUEUED_MS + 30_000
+    payload = encode_delivery(stored, TOKEN, LOCKED_UNTIL_MS)
+    assert decode_header(payload, split_sections(payload, Budget())).ttl_ms == 30_000
+    stored.expires_ms = ENQUEUED_MS + (1 << 40)
+    payload = encode_delivery(stored, TOKEN, LOCKED_UNTIL_MS)
+    assert decode_header(payload, split_sections(payload, Budget())).ttl_ms == 0xFFFFFFFF
+
+
+def test_a_deferred_message_says_so_and_its_first_number_is_kept() -> None:
+    stored = stored_from(body_message(), number=9)
+    stored.state = DEFERRED
+    stored.enqueue_sequence_number = 2
+    _, annotations, _ = maps(encode_delivery(stored, b"", 0))
+    assert annotations["x-opt-message-state"] == 1
+    assert annotations["x-opt-enqueue-sequence-number"] == 2
+
+
+def overlaid(raw: bytes) -> StoredMessage:
+    stored = stored_from(raw)
+    overlay = Overlay()
+    overlay.dead_letter_reason = "why"
+    overlay.dead_letter_description = "how"
+    overlay.dead_letter_source = "q"
+    overlay.properties = {"changed": encode("new"), "added": encode(Timestamp(7))}
+    stored.overlay = overlay
+    return stored
+
+
+def test_changes_are_merged_and_untouched_properties_stay_byte_for_byte() -> None:
+    # `n` is a long in its eight-byte form, which no encoder of ours would choose for 1
+    pairs = (
+        b"\xa1\x01n\x81" + (1).to_bytes(8, "big") + b"\xa1\x07changed\xa1\x03old" + b"\xa1\x10DeadLetterReason\xa1\x01x"
+    )
+    section = b"\x00\x53\x74\xc1" + bytes([len(pairs) + 1, 6]) + pairs
+    raw = encode_message(properties=Properties("m")) + section + encode_data(b"body")
+    payload = encode_delivery(overlaid(raw), TOKEN, LOCKED_UNTIL_MS)
+    _, annotations, properties = maps(payload)
+    assert properties == {
+        "n": 1,
+        "changed": "new",
+        "added": 7,
+        "DeadLetterReason": "why",
+        "DeadLetterErrorDescription": "how",
+    }
+    assert b"\xa1\x01n\x81" + (1).to_bytes(8, "big") in payload
+    assert annotations["x-opt-deadletter-source"] == "q"
+    assert payload.endswith(encode_data(b"body"))
+    assert payload.count(encode_message(properties=Properties("m"))) == 1
+
+
+@pytest.mark.parametrize("body", [b"", encode_data(b"body")])
+def test_changes_to_a_message_without_properties_add_the_section(body: bytes) -> None:
+    payload = encode_delivery(overlaid(encode_message(properties=Properties("m"), body=body)), b"", 0)
+    _, _, properties = maps(payload)
+    assert properties["DeadLetterReason"] == "why"
+    assert payload.endswith(body)
+
+
+def test_a_wide_property_map_is_merged_too() -> None:
+    raw = encode_message(
+        properties=Properties("m"),
+        application_properties={f"p{number}": "x" * 30 for number in range(100)},
+        body=encode_data(b"body"),
+        footer={Symbol("f"): 1},
+    )
+    _, _, properties = maps(encode_delivery(overlaid(raw), TOKEN, LOCKED_UNTIL_MS))
+    assert len(properties) == 104
+
+
+def test_expiry_and_creation_time_stay_as_the_sender_wrote_them() -> None:
+    raw = encode_message(
+        header=Header(ttl_ms=1_000),
+        properties=Properties("m", absolute_expiry_time=2_000, creation_time=1_000),
+        body=encode_data(b"x"),
+    )
+    payload = encode_delivery(stored_from(raw), TOKEN, LOCKED_UNTIL_MS)
+    assert payload.endswith(raw[split_sections(raw, Budget()).properties.start :])
+
+
+def test_browsing_without_bodies_keeps_everything_but_the_body() -> None:
+    raw = encode_message(properties=Properties("m"), application_properties={"a": 1}, body=encode_data(b"body" * 100))
+    payload = encode_without_body(stored_from(raw))
+    sections = split_sections(payload, Budget())
+    assert sections.body_kind == 0
+    assert decode_map(payload, sections.application_properties) == {"a": 1}
