@@ -95,8 +95,8 @@ def encode_value(out: bytearray, value: object) -> None:
         out.append(0x42)
     elif isinstance(value, str):
         _encode_text(out, value)
-    elif isinstance(value, int):
-        _encode_int(out, value)
+    elif isinstance(value, (int, Float)):
+        _encode_number_of_type(out, value)
     elif isinstance(value, Composite):
         encode_composite(out, value.code, value.fields())
     elif isinstance(value, dict):
@@ -111,12 +111,8 @@ def encode_value(out: bytearray, value: object) -> None:
     elif isinstance(value, bytes):
         _encode_bytes(out, value)
     elif isinstance(value, float):
-        if isinstance(value, Float):
-            out.append(0x72)
-            out += _F32.pack(value)
-        else:
-            out.append(0x82)
-            out += _F64.pack(value)
+        out.append(0x82)
+        out += _F64.pack(value)
     elif isinstance(value, uuid.UUID):
         out.append(0x98)
         out += value.bytes
@@ -185,29 +181,35 @@ def _encode_variable(out: bytearray, code: int, octets: bytes) -> None:
     out += octets
 
 
-def _encode_int(out: bytearray, value: int) -> None:
-    """`int` itself is long; its subclasses say which other type they are."""
+def _encode_number_of_type(out: bytearray, value: object) -> None:
+    """`int` itself is long; its subclasses say which other type they are.
+
+    `value` is declared as an object because compiled code would unbox an int, and its class with it.
+    """
     if isinstance(value, UInt):
-        _encode_unsigned(out, value, 0x43, 0x52, 0x70)
+        _encode_unsigned(out, 0x43, 0x52, 0x70, int(value))
     elif isinstance(value, ULong):
-        _encode_unsigned(out, value, 0x44, 0x53, 0x80)
+        _encode_unsigned(out, 0x44, 0x53, 0x80, int(value))
     elif isinstance(value, Timestamp):
-        _encode_number(out, 0x83, value)
+        _encode_number(out, 0x83, int(value))
     elif isinstance(value, Int):
-        _encode_number(out, 0x54 if -128 <= value < 128 else 0x71, value)
+        _encode_number(out, 0x54 if -128 <= value < 128 else 0x71, int(value))
     elif isinstance(value, UByte):
-        _encode_number(out, 0x50, value)
+        _encode_number(out, 0x50, int(value))
     elif isinstance(value, UShort):
-        _encode_number(out, 0x60, value)
+        _encode_number(out, 0x60, int(value))
     elif isinstance(value, Byte):
-        _encode_number(out, 0x51, value)
+        _encode_number(out, 0x51, int(value))
     elif isinstance(value, Short):
-        _encode_number(out, 0x61, value)
-    else:
+        _encode_number(out, 0x61, int(value))
+    elif isinstance(value, Float):
+        out.append(0x72)
+        out += _F32.pack(value)
+    elif isinstance(value, int):
         _encode_number(out, 0x55 if -128 <= value < 128 else 0x81, value)
 
 
-def _encode_unsigned(out: bytearray, value: int, zero: int, small: int, wide: int) -> None:
+def _encode_unsigned(out: bytearray, zero: int, small: int, wide: int, value: int) -> None:
     if value == 0:
         out.append(zero)
     elif 0 < value < 256:
@@ -327,13 +329,14 @@ def _put_element(out: bytearray, code: int, value: object) -> bool:
         if code == 0x73:
             out += _char_octets(value)
             return True
-        ascii_only = code == 0xA3 or code == 0xB3
-        return _put_octets(out, code, value.encode("ascii" if ascii_only else "utf-8"))
+        if code == 0xA3 or code == 0xB3:
+            return _put_octets(out, code, value.encode("ascii"))
+        return (code == 0xA1 or code == 0xB1) and _put_octets(out, code, value.encode("utf-8"))
     if isinstance(value, bytes):
-        if WIDTHS[code] != VARIABLE:
+        if code == 0x74 or code == 0x84 or code == 0x94:
             out += _sized(value, WIDTHS[code])
             return True
-        return _put_octets(out, code, value)
+        return (code == 0xA0 or code == 0xB0) and _put_octets(out, code, value)
     if isinstance(value, float):
         out += _F32.pack(value) if code == 0x72 else _F64.pack(value)
         return code == 0x72 or code == 0x82

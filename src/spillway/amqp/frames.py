@@ -110,6 +110,8 @@ class FrameParser:
         left = len(self._data) - self._at
         if left >= size:
             return True
+        if self._pending:
+            return False  # still the same unfinished frame: what it needs is known
         self._needed = size
         if left > 0:
             self._pending += self._data[self._at :]
@@ -158,7 +160,8 @@ def decode_body(frame: Frame, budget: Budget) -> tuple[Performative, int]:
 
 
 def encode_frame(channel: int, performative: Performative, payload: bytes = b"") -> bytes:
-    """A frame of type AMQP."""
+    """A frame of type AMQP. Only a transfer has a payload."""
+    assert not payload or isinstance(performative, Transfer), "only a transfer has a payload"
     fast: bytes | None = None
     if isinstance(performative, Transfer):
         fast = encode_transfer_frame(channel, performative, payload)

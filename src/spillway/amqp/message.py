@@ -182,7 +182,7 @@ class Properties:
 
 
 def split_sections(raw: bytes, budget: Budget) -> Sections:
-    """Find and check every section. Order, kinds, field types and every nested value must be right: else DecodeError."""
+    """Find and check every section: order, kinds, field types and every nested value, or DecodeError."""
     sections = Sections()
     at = 0
     end = len(raw)
