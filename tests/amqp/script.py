@@ -57,7 +57,8 @@ class Script:
 
     def open(self) -> None:
         """Everything up to an open connection, for a server of ours."""
-        self.log_in()
+        if self.connection.options.sasl_mechanisms:
+            self.log_in()
         self.give(AMQP_HEADER)
         self.frame(0, Open("peer"))
         self.hear()

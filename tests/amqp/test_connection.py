@@ -1,0 +1,342 @@
+"""The connection: opening and closing, channels, time, and bytes that are no AMQP."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spillway.amqp.connection import CLOSE_WAIT_MS, ConnectionOptions
+from spillway.amqp.errors import AmqpError
+from spillway.amqp.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    SessionBegun,
+    SessionEnded,
+)
+from spillway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, encode_frame
+from spillway.amqp.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    Performative,
+    Source,
+    Target,
+    Transfer,
+)
+from spillway.testing.wire import Wire, client_options, server_options
+from tests.amqp.script import NOW, WINDOW, Script, condition
+
+
+def closing_condition(script: Script) -> str:
+    """The error of our close, which must be the last frame, and which the owner must have heard once."""
+    close = script.hear()[-1][1]
+    assert isinstance(close, Close)
+    (told,) = [event for event in script.events if isinstance(event, ConnectionClosed)]
+    assert told.error == close.error
+    return condition(close.error)
+
+
+# -- opening and closing ----------------------------------------------------------------------------------
+
+
+def test_our_open_says_every_field_up_to_the_idle_time_out() -> None:
+    script = Script(options=ConnectionOptions("us", properties={"product": "spillway"}))
+    script.give(AMQP_HEADER + encode_frame(0, Open("peer")))
+    ((channel, answer, _),) = script.hear()
+    assert isinstance(answer, Open)
+    assert channel == 0
+    assert (answer.container_id, answer.max_frame_size, answer.channel_max) == ("us", 65_536, 4_999)
+    assert answer.idle_time_out == 240_000
+    assert answer.properties == {"product": "spillway"}
+
+
+def test_a_close_is_answered_and_told_with_its_error() -> None:
+    script = Script()
+    script.open()
+    script.frame(0, Close(AmqpError("amqp:connection:forced", "bye")))
+    ((_, answer, _),) = script.hear()
+    assert isinstance(answer, Close)
+    assert answer.error is None
+    closed = script.events[-1]
+    assert isinstance(closed, ConnectionClosed)
+    assert closed.error == AmqpError("amqp:connection:forced", "bye")
+    assert script.connection.is_closed
+
+
+def test_our_close_waits_for_the_answer_and_says_nothing_behind_it() -> None:
+    wire = Wire()
+    wire.open()
+    session = wire.client.connection.begin()
+    wire.pump()
+    wire.server.connection.close(AmqpError("amqp:connection:forced", "shutting down"))
+    assert not wire.server.connection.is_closed
+    session.settle(0, None)
+    wire.server.connection.close()
+    wire.pump()
+    assert wire.client.connection.is_closed
+    assert wire.server.connection.is_closed
+    assert condition(wire.client.take(ConnectionClosed).error) == "amqp:connection:forced"
+    assert wire.server.take(ConnectionClosed).error is None
+
+
+def test_a_peer_that_never_answers_our_close_is_left_after_a_while() -> None:
+    script = Script()
+    script.open()
+    script.connection.close()
+    assert script.connection.next_due_ms() == NOW + CLOSE_WAIT_MS
+    script.connection.tick(NOW + CLOSE_WAIT_MS - 1)
+    assert not script.connection.is_closed
+    script.connection.tick(NOW + CLOSE_WAIT_MS)
+    assert script.connection.is_closed
+    assert script.connection.next_due_ms() == 0
+
+
+def test_an_error_before_our_open_is_told_behind_an_open() -> None:
+    script = Script()
+    script.log_in()
+    script.hear()
+    script.give(AMQP_HEADER + encode_frame(0, Begin(None, 0, 1, 1)))
+    assert [type(body) for _, body, _ in script.hear()] == [Open, Close]
+
+
+def test_a_frame_size_below_the_minimum_is_refused() -> None:
+    script = Script()
+    script.log_in()
+    script.give(AMQP_HEADER + encode_frame(0, Open("peer", max_frame_size=511)))
+    assert closing_condition(script) == "amqp:invalid-field"
+
+
+# -- channels ---------------------------------------------------------------------------------------------
+
+
+def test_a_channel_above_channel_max_is_a_framing_error() -> None:
+    for performative in (Begin(None, 0, 1, 1), End()):
+        script = Script()
+        script.open()
+        script.frame(5_000, performative)
+        assert closing_condition(script) == "amqp:connection:framing-error"
+
+
+def test_a_channel_is_free_again_after_its_session_ended() -> None:
+    script = Script()
+    script.open()
+    for _ in range(3):
+        script.begin(7)
+        script.frame(7, End())
+    begun = [event.session for event in script.events if isinstance(event, SessionBegun)]
+    ended = [event.session for event in script.events if isinstance(event, SessionEnded)]
+    assert len(begun) == 3
+    assert begun == ended
+    assert not script.connection.sessions
+
+
+def test_frames_on_a_session_the_peer_has_just_ended_are_ignored() -> None:
+    script = Script()
+    script.open()
+    script.begin(1)
+    script.attached(0, channel=1)
+    script.frame(1, End())
+    script.hear()
+    script.events.clear()
+    script.frame(1, Detach(0, True))
+    script.transfer(0, 1, channel=1)
+    script.frame(1, End())
+    assert not script.hear()
+    assert not script.events
+    assert not script.connection.is_closed
+
+
+def test_an_answer_to_a_begin_that_was_never_sent_is_refused() -> None:
+    script = Script()
+    script.open()
+    script.frame(0, Begin(3, 0, 1, 1))
+    assert closing_condition(script) == "amqp:illegal-state"
+
+
+def test_our_channel_respects_the_peers_channel_max() -> None:
+    script = Script()
+    script.log_in()
+    script.give(AMQP_HEADER + encode_frame(0, Open("peer", channel_max=3)))
+    script.hear()
+    script.begin(900)
+    ((channel, answer, _),) = script.hear()
+    assert isinstance(answer, Begin)
+    assert (channel, answer.remote_channel) == (0, 900)
+
+
+# -- time -------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_keep_an_idle_connection_open() -> None:
+    server = server_options()
+    server.idle_timeout_ms = 60_000
+    client = client_options()
+    client.idle_timeout_ms = 30_000
+    wire = Wire(client, server)
+    wire.open()
+    for _ in range(40):
+        wire.advance(10_000)
+        wire.pump()
+    assert not wire.server.connection.is_closed
+    assert not wire.client.connection.is_closed
+
+
+def test_an_empty_frame_is_written_at_half_the_peers_idle_time_out() -> None:
+    script = Script()
+    script.log_in()
+    script.give(AMQP_HEADER + encode_frame(0, Open("peer", idle_time_out=60_000)))
+    script.hear()
+    assert script.connection.next_due_ms() == NOW + 30_000
+    script.connection.tick(NOW + 29_999)
+    assert not script.connection.take_output()
+    script.connection.tick(NOW + 30_000)
+    assert script.connection.take_output() == [EMPTY_FRAME]
+    assert script.connection.next_due_ms() == NOW + 60_000
+
+
+def test_nothing_is_due_for_peers_without_limits() -> None:
+    script = Script(options=ConnectionOptions("us", idle_timeout_ms=0))
+    script.give(AMQP_HEADER + encode_frame(0, Open("peer")))
+    assert script.connection.next_due_ms() == 0
+    script.connection.tick(NOW + 10**9)
+    assert not script.connection.is_closed
+
+
+def test_a_silent_peer_is_closed_after_twice_our_idle_time_out() -> None:
+    script = Script()
+    script.open()
+    script.connection.tick(NOW + 479_999)
+    assert not script.connection.is_closed
+    script.connection.tick(NOW + 480_000)
+    assert script.connection.is_closed
+    script.events += script.connection.take_events()
+    assert closing_condition(script) == "amqp:resource-limit-exceeded"
+
+
+def test_a_peer_that_never_even_opens_is_dropped() -> None:
+    script = Script()
+    script.connection.tick(NOW + 480_000)
+    assert script.connection.is_closed
+    assert not script.connection.take_output()
+
+
+def test_a_heartbeat_counts_as_a_sign_of_life() -> None:
+    script = Script()
+    script.open()
+    script.connection.receive(EMPTY_FRAME, NOW + 400_000)
+    script.connection.tick(NOW + 500_000)
+    assert not script.connection.is_closed
+
+
+# -- bytes that are no AMQP -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"\x00\x00\x00\x07\x02\x00\x00\x00",  # smaller than its header
+        b"\x00\x01\x00\x01\x02\x00\x00\x00",  # larger than we allow
+        b"\xff\xff\xff\xff\x02\x00\x00\x00",
+        b"\x00\x00\x00\x10\x01\x00\x00\x00",  # the body begins inside the header
+        b"\x00\x00\x00\x10\xff\x00\x00\x00",  # the body begins behind the frame
+        b"\x00\x00\x00\x10\x02\x02\x00\x00",  # of no known type
+    ],
+)
+def test_a_frame_that_cannot_be_one_is_a_framing_error(header: bytes) -> None:
+    script = Script()
+    script.open()
+    script.give(header + bytes(8))
+    assert closing_condition(script) == "amqp:connection:framing-error"
+    assert script.connection.is_closed
+
+
+def test_a_body_that_cannot_be_decoded_is_a_decode_error() -> None:
+    script = Script()
+    script.open()
+    script.give(b"\x00\x00\x00\x0c\x02\x00\x00\x00\x00\x53\x10\xc0")
+    assert closing_condition(script) == "amqp:decode-error"
+    assert script.connection.is_closed
+
+
+VALID: list[Performative] = [
+    Open("peer"),
+    Begin(None, 0, 10, 10),
+    Attach("name", 3, True, source=Source("a"), target=Target("b")),
+    Flow(0, 10, 0, 10, 0, 0, 10),
+    Transfer(0, 1, b"tag", 0, False),
+    Disposition(True, 0, 0, True),
+    Detach(0, True, AmqpError("amqp:internal-error", "why", None)),
+    End(),
+    Close(),
+]
+
+
+@pytest.mark.parametrize("performative", VALID, ids=[type(one).__name__ for one in VALID])
+def test_a_frame_cut_at_any_byte_waits_or_is_an_error(performative: Performative) -> None:
+    whole = encode_frame(1, performative)
+    for size in range(len(whole)):
+        waiting = Script()
+        waiting.open()
+        waiting.begin(1)
+        waiting.hear()
+        waiting.events.clear()
+        waiting.give(whole[:size])
+        assert not waiting.events
+        assert not waiting.hear()
+        if size >= 8:  # the same bytes in a frame that claims to be no longer
+            broken = Script()
+            broken.open()
+            broken.begin(1)
+            broken.give(size.to_bytes(4, "big") + whole[4:size])
+            assert broken.connection.is_closed or size == 8
+
+
+@given(data=st.binary(max_size=300))
+def test_no_bytes_make_a_fresh_connection_raise(data: bytes) -> None:
+    script = Script()
+    script.give(data)
+    script.hear()
+
+
+@given(data=st.binary(max_size=300))
+def test_no_bytes_make_an_open_connection_raise(data: bytes) -> None:
+    script = Script()
+    script.open()
+    script.begin(0)
+    script.attached(0)
+    script.give(data)
+    script.hear()
+    assert script.connection.bytes_kept <= 65_536
+
+
+@given(
+    flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4),
+    pick=st.sampled_from(VALID),
+    body=st.binary(max_size=20),
+)
+def test_no_damaged_frame_makes_an_open_connection_raise(
+    flips: list[tuple[int, int]], pick: Performative, body: bytes
+) -> None:
+    frame = bytearray(encode_frame(1, pick, body if isinstance(pick, Transfer) else b""))
+    for at, value in flips:
+        frame[8 + at % (len(frame) - 8)] = value
+    script = Script()
+    script.open()
+    script.begin(1, WINDOW)
+    script.attached(0, channel=1)
+    script.attached(3, we_send=True, channel=1).send(b"t", b"x", False)
+    script.give(bytes(frame))
+    script.hear()
+
+
+def test_bytes_may_come_one_at_a_time() -> None:
+    wire = Wire(chunk_bytes=1)
+    wire.open()
+    wire.client.connection.begin()
+    wire.pump()
+    assert wire.client.take(ConnectionOpened)
+    assert wire.client.take(SessionBegun)
