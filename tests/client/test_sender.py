@@ -262,6 +262,17 @@ async def test_a_detach_fails_what_is_in_flight_with_its_reason(server: Scripted
         await sender.ready()
 
 
+async def test_an_ended_session_fails_its_link_alone(server: ScriptedServer, connection: Connection) -> None:
+    sender, other = await connection.sender("q"), await connection.sender("other")
+    server.link_to("q").session.end(AmqpError("amqp:internal-error", "oops", None))
+    server.peers[0].flush()
+    await until(lambda: sender.error is not None)
+    with pytest.raises(ClientError) as caught:
+        await sender.send(OutgoingMessage(b"x"))
+    assert (caught.value.condition, caught.value.is_transient) == ("amqp:internal-error", True)
+    await other.send(OutgoingMessage(b"y"))
+
+
 async def test_a_lost_connection_fails_every_pending_future(server: ScriptedServer, connection: Connection) -> None:
     server.on_send = silence
     sender = await connection.sender("q", window=5)

@@ -9,6 +9,7 @@ from typing import Final
 from spillway.amqp.types import Timestamp
 from spillway.client.credentials import Credential
 from spillway.client.errors import ClientError, error_for_status
+from spillway.client.link import within
 from spillway.client.requests import RequestPair
 
 CBS: Final = "$cbs"
@@ -35,12 +36,12 @@ class Authorisation:
         self._changed = asyncio.Event()
         self._renewer: asyncio.Task[None] | None = None
 
-    async def authorise(self, path: str, timeout_s: float) -> None:
-        """Make sure that the connection has a token for an entity."""
+    async def authorise(self, path: str) -> None:
+        """Make sure that the connection has a token for an entity; the caller limits how long it may take."""
         audience = f"sb://{self._authority}/{path}"
         async with self._mutex:
             if audience not in self._expiries:
-                await self._put(audience, timeout_s)
+                await self._put(audience)
         if self._renewer is None:
             self._renewer = asyncio.create_task(self._renew(), name="spillway-token-renewal")
 
@@ -48,10 +49,10 @@ class Authorisation:
         if self._renewer is not None:
             self._renewer.cancel()
 
-    async def _put(self, audience: str, timeout_s: float) -> None:
+    async def _put(self, audience: str) -> None:
         if self._pair is None or self._pair.error is not None:
             self._pair = self._open_pair()
-            await self._pair.wait_attached(timeout_s)
+            await self._pair.wait_attached()
         token = await self._credential.token_for(audience, time.time())
         properties = {
             "operation": "put-token",
@@ -59,7 +60,7 @@ class Authorisation:
             "name": audience,
             "expiration": Timestamp(int(token.expires_s * 1000)),
         }
-        response = await self._pair.request(properties, token.text, timeout_s)
+        response = await self._pair.request(properties, token.text)
         status = response.properties.get("status-code")
         if not isinstance(status, int):
             raise ClientError("the answer of $cbs has no status-code", "amqp:decode-error")
@@ -81,7 +82,7 @@ class Authorisation:
             expires_s = self._expiries[audience]
             try:
                 async with self._mutex:
-                    await self._put(audience, self._timeout_s)
+                    await within(self._put(audience), self._timeout_s, f"renewing the token for {audience}")
                 retry_s = RETRY_S_MIN
             except Exception as error:  # whatever a credential may raise
                 if time.time() >= expires_s:

@@ -105,8 +105,11 @@ class Connection:
         if window < 1 or window_bytes < 1:
             raise ValueError("a window holds at least one message and one byte")
         path = _checked(path)
-        timeout_s = self._timeout_s if timeout is None else timeout
-        await self._authorise(path, timeout_s)
+        attaching = self._attach_sender(path, window, window_bytes, presettled)
+        return await within(attaching, self._timeout_s if timeout is None else timeout, f"attaching to {path}")
+
+    async def _attach_sender(self, path: str, window: int, window_bytes: int, presettled: bool) -> Sender:
+        await self._authorise(path)
         name = f"{path}-{uuid.uuid4().hex}"
         link = self._wire.engine.begin().attach_sender(
             name,
@@ -117,7 +120,7 @@ class Connection:
         )
         sender = Sender(self._wire, link, path, self._timeout_s, window, window_bytes, presettled)
         self._wire.flush_soon()
-        await sender.wait_attached(timeout_s)
+        await sender.wait_attached()
         return sender
 
     async def receiver(
@@ -129,8 +132,11 @@ class Connection:
         if credit < 0:
             raise ValueError("credit cannot be negative")
         path = _checked(path)
-        timeout_s = self._timeout_s if timeout is None else timeout
-        await self._authorise(path, timeout_s)
+        attaching = self._attach_receiver(path, mode, credit)
+        return await within(attaching, self._timeout_s if timeout is None else timeout, f"attaching to {path}")
+
+    async def _attach_receiver(self, path: str, mode: str, credit: int) -> Receiver:
+        await self._authorise(path)
         name = f"{path}-{uuid.uuid4().hex}"
         # Peek-lock is settle-mode "second": we say the outcome, the service settles (wire-contract 5.2).
         link = self._wire.engine.begin().attach_receiver(
@@ -142,7 +148,7 @@ class Connection:
         )
         receiver = Receiver(self._wire, link, path, self._timeout_s, mode, credit)
         self._wire.flush_soon()
-        await receiver.wait_attached(timeout_s)
+        await receiver.wait_attached()
         return receiver
 
     def management(self, path: str, *, link_name: str | None = None) -> Management:
@@ -150,9 +156,9 @@ class Connection:
         path = _checked(path)
 
         async def open_pair() -> RequestPair:
-            await self._authorise(path, self._timeout_s)
+            await self._authorise(path)
             pair = RequestPair(self._wire, self._wire.engine.begin(), f"{path}/$management", self._timeout_s)
-            await pair.wait_attached(self._timeout_s)
+            await pair.wait_attached()
             return pair
 
         return Management(path, open_pair, self._timeout_s, link_name)
@@ -172,12 +178,14 @@ class Connection:
             self._wire.close()
             self._wire.abort()
 
-    async def _authorise(self, path: str, timeout_s: float) -> None:
+    async def _authorise(self, path: str) -> None:
+        self._raise_if_over()
+        await self._authorisation.authorise(path)
+        self._raise_if_over()
+
+    def _raise_if_over(self) -> None:
         if self._wire.error is not None:
-            raise self._wire.error
-        await self._authorisation.authorise(path, timeout_s)
-        if self._wire.error is not None:
-            raise self._wire.error
+            raise self._wire.error.with_traceback(None)
 
 
 async def _open(wire: Wire, target: ConnectionString, port: int, context: ssl.SSLContext | None) -> None:

@@ -39,7 +39,7 @@ class LinkEnd:
         self.sibling: LinkEnd | None = None
         self.attached: asyncio.Future[None] = carrier.loop.create_future()
         # An attach that nobody waits for any more (it was cancelled) may still fail: that is no news to anybody.
-        self.attached.add_done_callback(_look_at)
+        self.attached.add_done_callback(look_at)
         link.user = self
         carrier.register(self)
 
@@ -48,10 +48,10 @@ class LinkEnd:
         """The link's name, e.g. for a management call that is associated with it."""
         return self.link.name
 
-    async def wait_attached(self, timeout_s: float) -> None:
-        """Wait for the peer's attach; when it does not come, or nobody waits any more, the link is given up."""
+    async def wait_attached(self) -> None:
+        """Wait for the peer's attach; when nobody waits any more, the link is given up."""
         try:
-            await within(asyncio.shield(self.attached), timeout_s, f"attaching to {self.label}")
+            await asyncio.shield(self.attached)
         except BaseException as error:
             self.end(error if isinstance(error, ClientError) else OperationTimeout("the attach was given up"))
             raise
@@ -124,6 +124,7 @@ async def within(awaitable: Awaitable[T], timeout_s: float, what: str) -> T:
         raise OperationTimeout(f"{what}: no answer within {timeout_s:g} s") from None
 
 
-def _look_at(future: asyncio.Future[None]) -> None:
+def look_at(future: asyncio.Future[None]) -> None:
+    """For a future whose failure may come when nobody awaits it any more."""
     if not future.cancelled():
         future.exception()

@@ -11,6 +11,7 @@ from typing import Final
 
 from spillway.amqp.types import LONGS, UUIDS, Array, Int, Timestamp, UInt
 from spillway.client.errors import ClientError, error_for_status
+from spillway.client.link import within
 from spillway.client.message import OutgoingMessage, ReceivedMessage
 from spillway.client.receiver import PEEK_LOCK
 from spillway.client.requests import RequestPair
@@ -148,6 +149,9 @@ class Management:
     ) -> dict[object, object]:
         """Any operation. The answer's map is empty for "nothing there"; a failure is raised."""
         timeout_s = self._timeout_s if timeout is None else timeout
+        return await within(self._call(operation, body, timeout_s), timeout_s, f"asking {self.path}/$management")
+
+    async def _call(self, operation: str, body: Mapping[str, object], timeout_s: float) -> dict[object, object]:
         pair = await self._attached()
         properties: dict[str, object] = {
             "operation": operation,
@@ -155,7 +159,7 @@ class Management:
         }
         if self._link_name is not None:
             properties["associated-link-name"] = self._link_name
-        response = await pair.request(properties, dict(body), timeout_s)
+        response = await pair.request(properties, dict(body))
         status = response.properties.get("statusCode")
         if not isinstance(status, int):
             raise ClientError(f"an answer of {self.path}/$management has no statusCode", "amqp:decode-error")

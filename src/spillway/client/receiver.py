@@ -126,7 +126,7 @@ class Receiver(LinkEnd):
 
     def _raise_if_broken(self) -> None:
         if self.error is not None and not self._buffer:
-            raise self.error
+            raise self.error.with_traceback(None)
 
     def _start_drain(self) -> None:
         if self.error is None and self._drain is None and self.link.credit_left > 0:

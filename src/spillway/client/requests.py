@@ -25,7 +25,7 @@ from spillway.amqp.message import (
 from spillway.amqp.performatives import ACCEPTED, Source, Target
 from spillway.amqp.session import Session
 from spillway.client.errors import ClientError, LinkClosed
-from spillway.client.link import Carrier, LinkEnd, within
+from spillway.client.link import Carrier, LinkEnd
 from spillway.client.sender import Sender
 
 # Responses that may be on their way at a time; also how many requests are sent before one is answered.
@@ -103,15 +103,12 @@ class RequestPair:
     def error(self) -> ClientError | None:
         return self._responses.error
 
-    async def wait_attached(self, timeout_s: float) -> None:
-        await self._responses.wait_attached(timeout_s)
-        await self._sender.wait_attached(timeout_s)
+    async def wait_attached(self) -> None:
+        await self._responses.wait_attached()
+        await self._sender.wait_attached()
 
-    async def request(self, properties: Mapping[str, object], body: object, timeout_s: float) -> Response:
-        """Ask, and wait for the answer. Gives up cleanly when cancelled: a late answer is dropped."""
-        return await within(self._request(properties, body), timeout_s, f"asking {self._address}")
-
-    async def _request(self, properties: Mapping[str, object], body: object) -> Response:
+    async def request(self, properties: Mapping[str, object], body: object) -> Response:
+        """Ask, and wait for the answer for as long as the caller does: a late one is dropped."""
         await self._sender.ready()
         self._count += 1
         message_id = f"{self._reply_to}:{self._count}"

@@ -152,7 +152,7 @@ class Sender(LinkEnd):
                 # Whoever is told of room may be cancelled, or post nothing: then it is for the next.
                 self.carrier.loop.call_soon(self._wake)
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
 
     def _wake(self) -> None:
         """Tell as many waiters as there is room for."""

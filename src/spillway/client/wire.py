@@ -25,7 +25,7 @@ from spillway.amqp.events import (
 )
 from spillway.amqp.link import Link
 from spillway.client.errors import ClientError, ConnectionLost, Unauthorized, error_from, lost_from
-from spillway.client.link import LinkEnd
+from spillway.client.link import LinkEnd, look_at
 
 # Bytes the socket may owe before senders stop handing it more.
 WRITE_BUFFER_HIGH: Final = 1024 * 1024
@@ -42,6 +42,7 @@ class Wire(asyncio.Protocol):
         self.is_writable = True
         self.error: ClientError | None = None
         self.opened: asyncio.Future[None] = loop.create_future()
+        self.opened.add_done_callback(look_at)
         self.closed: asyncio.Future[None] = loop.create_future()
         self._ends: set[LinkEnd] = set()
         self._transport: asyncio.Transport | None = None
