@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from spillway.cli.errors import CommandError
+from spillway.cli.errors import CommandError, UsageError
 from spillway.cli.serve import NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
@@ -114,7 +114,18 @@ def open_journal(plan: ServePlan, directory: "DataDirectory", namespace: Namespa
         return MemoryJournal()
     from spillway.store.sqlite import SqliteJournal
 
-    return SqliteJournal(directory.journal_path(namespace.name.lower()), directory=directory)
+    path = directory.journal_path(namespace.name.lower())
+    return SqliteJournal(path, directory=directory, synchronous=unsafe_synchronous() or "FULL")
+
+
+def unsafe_synchronous() -> str | None:
+    """The negative control of the durability tests: a broker that answers without waiting for the disk."""
+    value = os.environ.get("SPILLWAY_UNSAFE_SYNCHRONOUS")
+    if value not in (None, "OFF", "NORMAL"):
+        raise UsageError(f"SPILLWAY_UNSAFE_SYNCHRONOUS={value}: must be OFF or NORMAL (a power cut loses messages)")
+    if value is not None:
+        log.warning("SPILLWAY_UNSAFE_SYNCHRONOUS=%s: a power cut loses what was acknowledged", value)
+    return value
 
 
 @contextlib.contextmanager
