@@ -73,36 +73,38 @@ class OutgoingMessage:
 
     def encode(self, *, message_id: str | None = None, scheduled_enqueue_time_ms: int | None = None) -> bytes:
         """Its bytes. What is given here replaces what the message says."""
+        properties = self.application_properties
         return encode_message(
             header=None if self.time_to_live_ms is None else Header(ttl_ms=self.time_to_live_ms),
             message_annotations=self._annotations(scheduled_enqueue_time_ms),
             properties=self._properties(self.message_id if message_id is None else message_id),
-            application_properties=dict(self.application_properties.items()) or None,
+            application_properties=dict(properties.items()) if properties else None,
             body=_encode_body(self.body),
         )
 
     def _annotations(self, scheduled_ms: int | None) -> dict[object, object] | None:
         if scheduled_ms is None:
             scheduled_ms = self.scheduled_enqueue_time_ms
+        if scheduled_ms is None and self.partition_key is None and not self.annotations:
+            return None
         annotations: dict[object, object] = {Symbol(name): value for name, value in self.annotations.items()}
         if self.partition_key is not None:
             annotations[Symbol(PARTITION_KEY)] = self.partition_key
         if scheduled_ms is not None:
             annotations[Symbol(SCHEDULED_ENQUEUE_TIME)] = Timestamp(scheduled_ms)
-        return annotations or None
+        return annotations
 
     def _properties(self, message_id: str | None) -> Properties | None:
-        values = (
-            message_id,
-            self.to,
-            self.subject,
-            self.reply_to,
-            self.correlation_id,
-            self.content_type,
-            self.session_id,
-            self.reply_to_session_id,
-        )
-        if all(value is None for value in values):
+        if (
+            message_id is None
+            and self.session_id is None
+            and self.subject is None
+            and self.to is None
+            and self.reply_to is None
+            and self.reply_to_session_id is None
+            and self.correlation_id is None
+            and self.content_type is None
+        ):
             return None
         return Properties(
             message_id=message_id,
