@@ -120,14 +120,14 @@ def start_rabbit(stack: ExitStack, directory: Path) -> list[Target]:
     ]
 
 
-def start_targets(stack: ExitStack, directory: Path, only: set[str]) -> list[Target]:
+def start_targets(stack: ExitStack, directory: Path, compiled: Path, only: set[str]) -> list[Target]:
     """Those asked for and present; what is missing is said, in one line each."""
     targets = []
     if "compiled" in only:
-        if list(COMPILED.glob("*.so")) + list(COMPILED.glob("spillway/**/*.so")):
-            targets.append(start_ours(stack, directory, "compiled", COMPILED))
+        if any(compiled.glob("**/*.so")):
+            targets.append(start_ours(stack, directory, "compiled", compiled))
         else:
-            print("bench: no compiled build in build/compiled, left out")
+            print(f"bench: no compiled build in {compiled}, left out")
     if "uncompiled" in only:
         targets.append(start_ours(stack, directory, "uncompiled", SOURCES))
     if only & {"rabbit-classic", "rabbit-quorum"}:
@@ -267,6 +267,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--scenarios", default=",".join(SCENARIOS))
     parser.add_argument("--only", default="compiled,uncompiled,rabbit-classic,rabbit-quorum")
+    parser.add_argument("--compiled", type=Path, default=COMPILED, help="the compiled build")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "bench.json")
     parser.add_argument("--data", type=Path, help="where the brokers keep their data (a temporary directory)")
     chosen = parser.parse_args()
@@ -277,7 +278,7 @@ def main() -> int:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-", dir=chosen.data)))
         load = build_load_generator(directory)
         facts = machine(directory)
-        targets = start_targets(stack, directory, set(chosen.only.split(",")))
+        targets = start_targets(stack, directory, chosen.compiled, set(chosen.only.split(",")))
         if not targets:
             sys.exit("bench: nothing to measure")
         wrong = measure_all(load, targets, names, chosen)

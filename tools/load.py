@@ -149,9 +149,10 @@ def main() -> int:
     parser.add_argument("--deferred", type=int, default=200_000)
     parser.add_argument("--kinds", default="waiting,scheduled,deferred")
     parser.add_argument("--uncompiled", action="store_true", help="the sources, even if there is a compiled build")
+    parser.add_argument("--compiled", type=Path, default=COMPILED, help="the compiled build")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "load.json")
     chosen = parser.parse_args()
-    is_compiled = not chosen.uncompiled and any(COMPILED.glob("**/*.so"))
+    is_compiled = not chosen.uncompiled and any(chosen.compiled.glob("**/*.so"))
     facts: dict[str, Any] = {
         "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "compiled": is_compiled,
@@ -163,7 +164,7 @@ def main() -> int:
         for kind in chosen.kinds.split(","):
             print(f"load: {getattr(chosen, kind)} {kind}")
             facts[kind] = measure_kind(
-                directory, filler, kind, getattr(chosen, kind), COMPILED if is_compiled else ROOT / "src"
+                directory, filler, kind, getattr(chosen, kind), chosen.compiled if is_compiled else ROOT / "src"
             )
             print(json.dumps(facts[kind], indent=2))
             shutil.rmtree(directory / kind)
