@@ -157,6 +157,12 @@ class HeldJournal:
         self.order.append("turn")
         self.inner.submit(turn, ticket)
 
+    def fail(self, error: BaseException) -> None:
+        """A sync fails: told like everything else, through the loop."""
+        listener = self.listener
+        assert listener is not None
+        self.post(lambda: listener.on_failed(error))
+
     def load(self, query: Query, ticket: int) -> None:
         self.order.append("load")
         self.inner.load(query, ticket)

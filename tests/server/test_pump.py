@@ -199,7 +199,8 @@ async def test_a_failed_journal_aborts_every_socket_and_says_nothing_more(bench:
     bench.bring(sock, send(1))
     await bench.settle()
     error = OSError(5, "Input/output error")
-    bench.pump.on_failed(error)
+    bench.journal.fail(error)
+    await bench.settle()
     assert bench.fatal == [error]
     assert sock.is_aborted
     bench.journal.let_go()  # even news that comes late
