@@ -282,7 +282,7 @@ def test_anything_else_is_no_ping(content_type: str | None, body: bytes) -> None
     assert not admitted(raw).is_ping
 
 
-# -- batches ----------------------------------------------------------------------------------------------------------------
+# -- batches -------------------------------------------------------------------------------------------------
 
 
 def batch_of(*messages: bytes) -> bytes:
@@ -326,7 +326,7 @@ def test_an_unknown_message_format_is_refused() -> None:
         admit_transfer(body_message(), 5, Tracking())
 
 
-# -- anything at all --------------------------------------------------------------------------------------------------------
+# -- anything at all -----------------------------------------------------------------------------------------
 
 VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20) | st.binary(max_size=20)
 

@@ -166,7 +166,7 @@ def test_python_which_grants_ten_thousand_once_is_answered_for_ever() -> None:
     assert visit.answer().properties["status-code"] == 202
 
 
-# -- rights at attach -------------------------------------------------------------------------------------------------------
+# -- rights at attach ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wants_to_send", [True, False])
@@ -215,7 +215,7 @@ def test_plain_credentials_open_everything_they_have_the_right_to() -> None:
     assert condition == "amqp:unauthorized-access"
 
 
-# -- the end of a token -----------------------------------------------------------------------------------------------------
+# -- the end of a token --------------------------------------------------------------------------------------
 
 
 def expiring(visit: Visit) -> None:

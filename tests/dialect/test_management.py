@@ -78,7 +78,7 @@ def scheduled_message() -> bytes:
     )
 
 
-# -- requests become commands -----------------------------------------------------------------------------------------------
+# -- requests become commands --------------------------------------------------------------------------------
 
 
 def test_8_1_renew_lock_asks_for_each_token_in_order() -> None:
@@ -183,7 +183,7 @@ def test_8_14_batch_delete_takes_a_count_and_a_time() -> None:
     assert desk.command(BatchDelete).before_ms > NOW_MS
 
 
-# -- what is wrong is named -------------------------------------------------------------------------------------------------
+# -- what is wrong is named ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_every_operation_asks_for_its_own_right(rule: str, key: str, operation: 
     assert not visit.has_command(Request)
 
 
-# -- answers are said -------------------------------------------------------------------------------------------------------
+# -- answers are said ----------------------------------------------------------------------------------------
 
 
 def answered(desk: Desk, operation: str, body: object) -> int:

@@ -111,7 +111,7 @@ class Receiving(Visit):
         return found
 
 
-# -- attaching --------------------------------------------------------------------------------------------------------------
+# -- attaching -----------------------------------------------------------------------------------------------
 
 
 def test_a_sender_is_asked_of_the_core_and_answered_when_the_core_has() -> None:
@@ -223,7 +223,7 @@ def test_attach_and_detach_in_one_breath_leave_nothing_behind() -> None:
     assert visit.peer.links == {}
 
 
-# -- sends ------------------------------------------------------------------------------------------------------------------
+# -- sends ---------------------------------------------------------------------------------------------------
 
 
 def test_a_transfer_becomes_a_send_and_its_answer_a_settled_disposition() -> None:
@@ -328,7 +328,7 @@ def test_an_answer_for_a_sender_that_has_gone_is_not_said() -> None:
     assert not visit.perform(SendSettled(visit.number, number, None))
 
 
-# -- credit -----------------------------------------------------------------------------------------------------------------
+# -- credit --------------------------------------------------------------------------------------------------
 
 
 def test_the_core_is_told_how_many_deliveries_the_link_may_get_in_all() -> None:
@@ -447,7 +447,7 @@ def test_the_session_window_bounds_what_the_core_sees() -> None:
     assert visit.command(Credit).limit == 10
 
 
-# -- deliveries and settlements ---------------------------------------------------------------------------------------------
+# -- deliveries and settlements ------------------------------------------------------------------------------
 
 
 @pytest.mark.contract("H3")
@@ -571,7 +571,7 @@ def test_a_disposition_for_deliveries_never_sent_changes_nothing() -> None:
     assert visit.link.is_open
 
 
-# -- ends -------------------------------------------------------------------------------------------------------------------
+# -- ends ----------------------------------------------------------------------------------------------------
 
 
 def test_a_link_that_closes_gives_back_what_was_never_begun() -> None:
