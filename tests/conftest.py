@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract import claim_problem, load_rows
+from tests.contract_rows import claim_problem, load_rows
 from tests.skips import ALLOWED_FILE, is_allowed, load_allowed
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract import IDS_PER_TEST_MAX, claim_problem, load_rows
+from tests.contract_rows import IDS_PER_TEST_MAX, claim_problem, load_rows
 from tests.skips import is_allowed, load_allowed
 from tools.scorecard import Card, Unusable, as_json, make_cards, read_results
 
@@ -116,7 +116,14 @@ def test_a_skip_is_allowed_only_with_a_reason() -> None:
 def project(tmp_path: Path) -> Path:
     """A copy of the plugin with no tests yet."""
     (tmp_path / "tests").mkdir()
-    for name in ("__init__.py", "conftest.py", "contract.py", "contract_rows.toml", "skips.py", "allowed_skips.txt"):
+    for name in (
+        "__init__.py",
+        "conftest.py",
+        "contract_rows.py",
+        "contract_rows.toml",
+        "skips.py",
+        "allowed_skips.txt",
+    ):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path

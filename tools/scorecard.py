@@ -20,7 +20,7 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.contract import Row, load_rows  # noqa: E402
+from tests.contract_rows import Row, load_rows  # noqa: E402
 
 RESULTS = ROOT / "build" / "scorecard-results.json"
 WATCHED = ("src/**/*.py", "src/**/*.sql", "tests/**/*.py", "tests/contract_rows.toml")

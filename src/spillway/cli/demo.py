@@ -153,7 +153,7 @@ def run(count: int, data: Path, console: Console) -> bool:
         console.print(f"[bold]3[/] {len(book.settled)} received: {kinds}")
         kill_under_fire(broker, book)
         console.print(
-            f"[bold]4[/] [red]kill -9[/] while a sender was at work ({len(book.unknown)} sends without answer)"
+            f"[bold]4[/] [red]kill -9[/] while a sender was at work (sends without an answer: {len(book.unknown)})"
         )
         broker.start()
         console.print(f"[bold]5[/] broker ready again in {broker.ready_s:.2f} s, on the same data")
@@ -314,8 +314,8 @@ def report(book: Book, found: Found, console: Console) -> bool:
     waiting = book.acknowledged - set(book.settled)
     lines = [
         Line("acknowledged, never received", waiting, "queue", found.in_queue),
-        Line("received, then abandoned", book.settled_as("abandoned"), "queue", found.in_queue),
-        Line("received, lock held at the kill", book.settled_as("locked"), "queue", found.in_queue),
+        Line("abandoned", book.settled_as("abandoned"), "queue", found.in_queue),
+        Line("locked at the kill", book.settled_as("locked"), "queue", found.in_queue),
         Line("dead-lettered", book.settled_as("dead-lettered"), "dead-letter queue", found.dead_lettered),
         Line("deferred", book.settled_as("deferred"), "deferred", found.deferred),
     ]
