@@ -146,7 +146,6 @@ async def test_each_settlement_says_its_outcome_and_waits_for_the_echo(
     assert states[ids[5]] == (False, Modified(True, False))
 
 
-@pytest.mark.contract("H8")
 async def test_pipelined_settlements_travel_as_ranges_and_are_all_confirmed(
     server: ScriptedServer, connection: Connection
 ) -> None:
@@ -161,7 +160,6 @@ async def test_pipelined_settlements_travel_as_ranges_and_are_all_confirmed(
     assert peer.bytes_received - before < 500, "one disposition for the whole range"
 
 
-@pytest.mark.contract("H12", "H17")
 async def test_a_lost_lock_is_raised_and_the_others_are_not_affected(
     server: ScriptedServer, connection: Connection
 ) -> None:
@@ -246,7 +244,6 @@ async def test_what_has_arrived_is_handed_out_before_a_detach_is_reported(
         await receiver.receive(max_count=1)
 
 
-@pytest.mark.contract("H13")
 async def test_a_lost_connection_ends_a_waiting_receive_and_open_settlements(
     server: ScriptedServer, connection: Connection
 ) -> None:

@@ -42,7 +42,7 @@ async def test_a_send_returns_when_the_message_was_accepted(server: ScriptedServ
     assert (message.body, message.message_id, message.properties.subject, message_format) == (b"one", "m", "s", 0)
 
 
-@pytest.mark.contract("G2", "G3", "G4")
+@pytest.mark.contract("G4")
 async def test_a_rejection_becomes_an_exception_with_its_tracking_id(
     server: ScriptedServer, connection: Connection
 ) -> None:
@@ -97,7 +97,7 @@ async def test_messages_wait_in_line_for_credit_and_leave_in_order(
     assert [payload for payload, _ in server.received] == [encoded(number) for number in range(20)]
 
 
-@pytest.mark.contract("G10", "G12")
+@pytest.mark.contract("G10")
 async def test_a_full_window_refuses_posts_and_ready_waits_for_room(
     server: ScriptedServer, connection: Connection
 ) -> None:
