@@ -64,10 +64,10 @@ scorecard: $(DEV) $(JS) ## every promise of the contract, the tests that show it
 	@$(VENV_PYTHON) tools/scorecard.py
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times
-	@SPILLWAY_KILLS=$(KILLS) $(PYTEST) tests/durability --timeout 3600 -k kill
+	@$(VENV_PYTHON) tools/killtest.py --kills $(KILLS)
 
 load: $(DEV) $(COMPILED) ## a million waiting messages: memory and start-up time
-	@$(VENV_PYTHON) bench/load.py
+	@$(VENV_PYTHON) tools/load.py
 
 clean: ## remove what was built; .venv stays
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
