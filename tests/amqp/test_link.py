@@ -150,6 +150,19 @@ def test_a_link_that_is_detached_while_the_owner_decides_gets_its_attach_first()
     assert isinstance(script.events[-1], LinkDetached)
 
 
+def test_an_answer_to_a_link_that_has_gone_says_nothing() -> None:
+    script = opened()
+    one = script.attach(3, we_send=True)
+    two = script.attach(4)
+    script.frame(0, Detach(3, True))
+    script.frame(0, Detach(4, True))
+    script.hear()
+    one.accept(Source("q"), Target("t"))
+    two.refuse(AmqpError("amqp:not-found"))
+    two.grant(10)
+    assert not script.hear()
+
+
 def test_what_was_on_its_way_when_we_detached_is_ignored() -> None:
     script, link = receiving()
     link.detach(AmqpError("amqp:link:detach-forced"))

@@ -73,6 +73,9 @@ def test_more_than_can_be_kept_before_the_decision_ends_the_connection() -> None
     assert script.connection.is_closed
     (closed,) = [event for event in script.events if isinstance(event, ConnectionClosed)]
     assert condition(closed.error) == "amqp:resource-limit-exceeded"
+    script.connection.take_output()
+    script.connection.sasl_done(0)
+    assert not script.connection.take_output(), "a decision that comes too late"
 
 
 def test_a_refusal_is_the_last_thing_a_client_hears() -> None:

@@ -128,6 +128,22 @@ def test_deliveries_beyond_the_peers_window_wait_and_leave_in_order_when_it_open
     assert link.unsent == 0
 
 
+def test_a_window_that_was_used_up_exactly_is_told_when_it_opens() -> None:
+    script = opened(incoming_window=2)
+    link = script.attached(0, we_send=True)
+    script.frame(0, Flow(0, 2, 0, WINDOW))
+    link.send(b"a", b"", True)
+    link.send(b"b", b"", True)
+    assert link.session.window == 0
+    script.events.clear()
+    script.frame(0, Flow(0, 2, 0, WINDOW))
+    assert not script.events
+    script.frame(0, Flow(2, 2, 0, WINDOW))
+    assert [type(event) for event in script.events] == [WindowOpened]
+    script.frame(0, Flow(2, 5, 0, WINDOW))
+    assert len(script.events) == 1
+
+
 def test_a_large_delivery_stops_before_a_shut_window_and_goes_on_behind_it() -> None:
     script = opened(ConnectionOptions("us", max_frame_size=512), incoming_window=2)
     link = script.attached(0, we_send=True)

@@ -192,6 +192,8 @@ class Connection:
 
     def sasl_done(self, code: int) -> None:
         """Server: the answer to `SaslRequested`: 0 lets the client in, anything else closes the connection."""
+        if self.state == states.CLOSED:
+            return  # the client did not wait for the answer, or said too much meanwhile
         assert self.state == states.SASL_DECIDING, "nobody asked"
         self.append(encode_sasl_frame(SaslOutcome(code)))
         if code == 0:

@@ -103,7 +103,7 @@ class FlowReceived(Event):
 
 
 class WindowOpened(Event):
-    """The peer's incoming window was shut, and every delivery queued for it has been written meanwhile."""
+    """The peer's incoming window was shut and is open again, also for more than what was queued for it."""
 
     def __init__(self, session: "Session") -> None:
         self.session = session

@@ -105,6 +105,8 @@ class Link:
         max_message_size: int = 0,
     ) -> None:
         """Answer the peer's attach. `max_message_size` is enforced from now on, or what you set `bytes_max` to then."""
+        if self.is_detached:
+            return  # the peer did not wait for the answer
         assert self.state == states.LINK_ATTACH_RCVD, "only a requested link can be accepted"
         self.max_message_size = max_message_size
         self.bytes_max = max_message_size
@@ -116,7 +118,7 @@ class Link:
 
     def refuse(self, error: AmqpError) -> None:
         """Answer the peer's attach with an attach to nowhere and a closing detach (how AMQP says no [2.6.3])."""
-        assert self.state == states.LINK_ATTACH_RCVD, "only a requested link can be refused"
+        assert self.is_detached or self.state == states.LINK_ATTACH_RCVD, "only a requested link can be refused"
         self.detach(error)
 
     def detach(self, error: AmqpError | None = None, closed: bool = True) -> None:

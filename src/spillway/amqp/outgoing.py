@@ -47,26 +47,23 @@ class Outgoing:
         self.next_outgoing_id: int = 0
         self.next_delivery_id: int = 0
         self.window: int = 0  # transfer frames the peer still takes
-        self.is_shut = False  # deliveries had to wait, and the owner has not heard that none does any more
         self.queue: deque[OutgoingDelivery] = deque()
         self.unsettled: dict[int, SentDelivery] = {}
 
     def set_window(self, next_incoming_id: int | None, incoming_window: int) -> bool:
         """The peer's window: next-incoming-id + incoming-window - our next-outgoing-id [2.5.6].
 
-        Writes what was waiting for it; whether it was shut and is open again.
+        Writes what was waiting for it; whether it was shut and is open again for more.
         """
+        was_shut = self.window == 0 or len(self.queue) > 0
         # Before our begin has reached it, the peer cannot know our ids; ours start at 0.
         seen = 0 if next_incoming_id is None else next_incoming_id
         under_way = max(serial_difference(self.next_outgoing_id, seen), 0)
         self.window = max(incoming_window - under_way, 0)
-        if not self.is_shut or self.window == 0:
+        if not was_shut:
             return False
         self.write_queued()
-        if self.queue or self.window == 0:
-            return False
-        self.is_shut = False
-        return True
+        return self.window > 0 and not self.queue
 
     def send(self, link: "Link", tag: bytes, payload: bytes, settled: bool, message_format: int) -> int:
         """Write a delivery, or what the window takes of it; the rest waits."""
@@ -105,8 +102,6 @@ class Outgoing:
                 self.queue.popleft()
                 if head.link.is_drained_due:
                     head.link.drained()
-        if self.queue:
-            self.is_shut = True
 
     def write_frames(self, delivery: OutgoingDelivery) -> bool:
         """Write frames of a delivery; whether it is complete."""
