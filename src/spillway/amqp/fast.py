@@ -39,8 +39,9 @@ _FLOW_LIST: Final = 0x005313C0
 
 # rcv-settle-mode and state null; resume, aborted, batchable false: written out for SDKs that count fields.
 _TRANSFER_REST: Final = b"\x40\x40\x42\x42\x42"
-_FORMAT_0: Final = b"\x43"
-_TRUE: Final = b"\x41"
+# From message-format on: indexed by 2 * settled + more, for format 0 and for any other.
+_TAILS_0: Final[list[bytes]] = [b"\x43" + flags + _TRANSFER_REST for flags in (b"BB", b"BA", b"AB", b"AA")]
+_TAILS: Final[list[bytes]] = [flags + _TRANSFER_REST for flags in (b"BB", b"BA", b"AB", b"AA")]
 _FALSE: Final = b"\x42"
 _ACCEPTED: Final = b"\x00\x53\x24\x45"
 _RELEASED: Final = b"\x00\x53\x26\x45"
@@ -263,10 +264,8 @@ def transfer_frame(
     """The first, and mostly only, frame of a delivery."""
     tag_size = len(tag)
     assert tag_size <= _TAG_SIZE_MAX, "a delivery tag has at most 32 bytes"
-    tail = _FORMAT_0 if message_format == 0 else _FORMAT.pack(0x70, message_format)
-    tail += _TRUE if settled else _FALSE
-    tail += _TRUE if more else _FALSE
-    tail += _TRANSFER_REST
+    flags = (2 if settled else 0) + (1 if more else 0)
+    tail = _TAILS_0[flags] if message_format == 0 else _FORMAT.pack(0x70, message_format) + _TAILS[flags]
     list_size = 13 + tag_size + len(tail)
     head = _TRANSFER.pack(
         13 + list_size + len(payload),

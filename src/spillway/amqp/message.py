@@ -320,7 +320,15 @@ def _check_map(raw: bytes, at: int, end: int, section: Section, is_application: 
     for _ in range(count >> 1):
         if at >= after or not _TYPES[raw[at]] & key_types:
             raise DecodeError("a key of a message section is of a wrong type")
-        key, at = decode_value(raw, at, after, budget)
+        code = raw[at]
+        key_end = skip_value(raw, at, after, budget)
+        # Text is compared by its octets, whichever width its size has; a ulong by its value.
+        key: object
+        if code >= 0xA0:
+            key = raw[at + (2 if code < 0xB0 else 5) : key_end]
+        else:
+            key, _ = decode_value(raw, at, key_end, budget)
+        at = key_end
         if key in keys:
             raise DecodeError("a message section has the same key twice")
         keys.add(key)
