@@ -129,8 +129,12 @@ class TurnedAway(asyncio.Protocol):
     """Speaks something else: told what is spoken here [AMQP 1.0 section 2.2], and that is that."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).write(OUR_HEADER)
-        transport.close()
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.write(OUR_HEADER)
+
+    def data_received(self, data: bytes) -> None:
+        """Its first bytes are there, or it would not be here. Closing with them unread would reset our header away."""
+        self.transport.close()
 
 
 class Listener:
