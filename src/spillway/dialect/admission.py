@@ -29,6 +29,7 @@ from spillway.dialect.annotations import (
     BROKER_OWNED,
     PARTITION_KEY,
     PING_CONTENT_TYPE,
+    PREFIX,
     SCHEDULED_ENQUEUE_TIME,
     VIA_PARTITION_KEY,
 )
@@ -241,6 +242,8 @@ def _read_annotations(message: Message) -> None:
     raw = message.raw
     at = message.annotations_at
     end = message.annotations_end
+    if raw.find(PREFIX, at, end) < 0:
+        return
     budget = Budget(MESSAGE_ELEMENTS_MAX)
     while at < end:
         key, at = decode_value(raw, at, end, budget)
@@ -272,6 +275,8 @@ def _holds_ours(raw: bytes, section: Section) -> bool:
     """Whether annotations are among them that only the broker may write."""
     at = section.pairs_at
     end = section.pairs_end
+    if raw.find(PREFIX, at, end) < 0:
+        return False
     budget = Budget(MESSAGE_ELEMENTS_MAX)
     while at < end:
         key, at = decode_value(raw, at, end, budget)

@@ -17,6 +17,7 @@ LOCK_TOKEN: Final = "x-opt-lock-token"
 
 # What says where a message is and who holds it. A client that sends a received message on brings the old values
 # along; stored, they would stand beside ours as duplicate keys.
+PREFIX: Final = b"x-opt-"  # every one of these names begins so
 BROKER_OWNED: Final = frozenset(
     [
         SEQUENCE_NUMBER,

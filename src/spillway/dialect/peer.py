@@ -340,6 +340,8 @@ class Peer:
     # -- credit ---------------------------------------------------------------------------------------------------
 
     def _on_flow(self, event: FlowReceived) -> None:
+        if not event.link.is_open:
+            return
         user = event.link.user
         if isinstance(user, ClientReceiver):
             user.is_draining = event.drain
@@ -377,6 +379,8 @@ class Peer:
     # -- links ----------------------------------------------------------------------------------------------------
 
     def _on_attach(self, link: Link, now_ms: int) -> None:
+        if link.is_detached:
+            return  # attached and detached in one breath: events come behind what the connection knows already
         try:
             opening = open_link(link, self.ids.next(), self.missing)
             user = opening.link
