@@ -2,7 +2,8 @@
 
 Fills a queue with 1,000,000 waiting messages of 1 KB, one with 200,000 scheduled and one with 200,000 deferred, and
 compares resident memory with the same broker at 10,000, and the time to ready with an empty store's. Memory is read
-twice: in the life that took the messages, and in a fresh one that has just handed some out.
+three times: in the life that took the messages, in a fresh one, and when that one has handed some out. Starts of the
+deep and of the empty store take turns, so that other work on the machine slows both.
 
 Writes docs/evidence/load.json; ends with status 1 if a limit is broken.
 """
@@ -29,7 +30,8 @@ COMPILED = ROOT / "build" / "compiled"
 SHALLOW = 10_000
 MEMORY_BYTES_MAX = 60 * 1024 * 1024  # above the shallow queue's
 READY_S_MAX = 0.5  # above an empty store's
-STARTS = 5  # the median of so many
+STARTS = 7  # the median of so many
+STARTS_AFTER_KILL = 3
 # With header and properties the encoded message is 1,024 bytes, and a million of them fit a queue's default size.
 BODY_BYTES = 942
 HANDED_OUT = 2_000
@@ -43,7 +45,9 @@ class Depth:
     """One broker at one depth."""
 
     messages: int
+    empty_ready_s: float
     ready_s: float
+    ready_after_kill_s: float
     rss_after_filling: int
     rss_after_restart: int
     rss_after_handing_out: int
@@ -81,15 +85,19 @@ class Filler:
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
-def median_ready_s(broker: BrokerProcess) -> float:
-    """Stop and start the broker a few times; the last life is left running."""
-    took = []
+def ready_times(broker: BrokerProcess, empty: BrokerProcess) -> tuple[float, float, float]:
+    """Median time to ready of the empty store, of this one, and of this one after a kill. Leaves this one running."""
+    empty_s, clean_s, killed_s = [], [], []
     for _ in range(STARTS):
-        if broker.is_running:
-            assert broker.stop() == 0
-        broker.start()
-        took.append(broker.ready_s)
-    return round(statistics.median(took), 3)
+        empty_s.append(empty.start().ready_s)
+        assert empty.stop() == 0
+        assert broker.stop() == 0
+        clean_s.append(broker.start().ready_s)
+    for _ in range(STARTS_AFTER_KILL):
+        broker.kill()
+        killed_s.append(broker.start().ready_s)
+    medians = [round(statistics.median(times), 3) for times in (empty_s, clean_s, killed_s)]
+    return medians[0], medians[1], medians[2]
 
 
 def store_bytes(data: Path) -> int:
@@ -101,37 +109,47 @@ def rss(broker: BrokerProcess) -> int:
     return broker.rss_bytes
 
 
-def measure_depth(broker: BrokerProcess, filler: Filler, kind: str, have: int, want: int) -> Depth:
-    """Fill up to `want` in a fresh life, then restart. For waiting messages a few are handed out and sent again."""
+def measure_depth(
+    broker: BrokerProcess, empty: BrokerProcess, filler: Filler, kind: str, have: int, want: int
+) -> Depth:
+    """Fill up to `want` in a fresh life, then restart. Of waiting messages a few are handed out and sent again."""
     filled_per_s = filler.fill(broker, kind, want - have)
     after_filling = rss(broker)
-    ready_s = median_ready_s(broker)
+    empty_ready_s, ready_s, ready_after_kill_s = ready_times(broker, empty)
     after_restart = rss(broker)
     if kind == "waiting":
         filler.take(broker, HANDED_OUT)
         filler.fill(broker, kind, HANDED_OUT)
     after_handing_out = rss(broker)
     assert broker.data is not None
-    size = store_bytes(broker.data)
-    return Depth(want, ready_s, after_filling, after_restart, after_handing_out, round(filled_per_s), size)
+    return Depth(
+        messages=want,
+        empty_ready_s=empty_ready_s,
+        ready_s=ready_s,
+        ready_after_kill_s=ready_after_kill_s,
+        rss_after_filling=after_filling,
+        rss_after_restart=after_restart,
+        rss_after_handing_out=after_handing_out,
+        filled_per_s=round(filled_per_s),
+        store_bytes=store_bytes(broker.data),
+    )
 
 
 def measure_kind(directory: Path, filler: Filler, kind: str, deep: int, python_path: Path) -> dict[str, Any]:
-    """Empty, shallow and deep, one after the other in one data directory."""
-    broker = BrokerProcess(directory / kind, queues=[QUEUE], python_path=python_path)
-    with broker:
-        empty_ready_s = median_ready_s(broker)
-        shallow = measure_depth(broker, filler, kind, 0, SHALLOW)
+    """Shallow, then deep, in one data directory, beside one that stays empty."""
+    empty = BrokerProcess(directory / f"{kind}-empty", queues=[QUEUE], python_path=python_path)
+    with BrokerProcess(directory / kind, queues=[QUEUE], python_path=python_path) as broker:
+        shallow = measure_depth(broker, empty, filler, kind, 0, SHALLOW)
         assert broker.stop() == 0
         broker.start()
-        deepest = measure_depth(broker, filler, kind, SHALLOW, deep)
+        deepest = measure_depth(broker, empty, filler, kind, SHALLOW, deep)
+    empty.close()
     growth = {
         name: getattr(deepest, name) - getattr(shallow, name)
         for name in ("rss_after_filling", "rss_after_restart", "rss_after_handing_out")
     }
-    ready_more_s = round(deepest.ready_s - empty_ready_s, 3)
+    ready_more_s = round(deepest.ready_s - deepest.empty_ready_s, 3)
     return {
-        "empty_ready_s": empty_ready_s,
         "shallow": asdict(shallow),
         "deep": asdict(deepest),
         "growth_bytes": growth,
