@@ -20,7 +20,7 @@ def check(path: Path) -> list[str]:
         return [str(error)]
     try:
         return list(_findings(connection, path))
-    except (apsw.Error, StoreDamaged) as error:
+    except (apsw.Error, UnicodeDecodeError, StoreDamaged) as error:
         return [str(explain(error, path))]
     finally:
         close_untouched(connection)

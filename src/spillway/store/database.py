@@ -57,7 +57,7 @@ class Database:
     def catalogue(self) -> Catalogue:
         try:
             catalogue, self.graveyard = read_catalogue(self.connection, self.path)
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
         self.clock_ms = catalogue.clock_ms
         self.last_entity_id = catalogue.last_entity_id

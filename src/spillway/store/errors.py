@@ -39,9 +39,14 @@ class StoreWriteFailed(StoreError):
         self.path = path
 
 
+def is_damage(error: BaseException) -> bool:
+    """SQLite says so, or a flipped byte made text of what never was any."""
+    return isinstance(error, apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError)
+
+
 def explain(error: BaseException, path: Path) -> BaseException:
     """An error of SQLite or the system at run time, in words for whoever runs the broker; another one as it is."""
-    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+    if is_damage(error):
         return StoreDamaged(path, str(error))
     if isinstance(error, apsw.Error | OSError):
         return StoreWriteFailed(path, f"{type(error).__name__}: {error}")

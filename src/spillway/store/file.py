@@ -9,7 +9,7 @@ import apsw
 
 from spillway.store.catalogue import meta_checksum
 from spillway.store.directory import sync_directory
-from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew
+from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew, is_damage
 from spillway.store.statements import SCHEMA, STATEMENTS
 from spillway.store.wal import damage_in_log, log_of
 
@@ -39,12 +39,12 @@ def open_file(path: Path, synchronous: str, vfs: str | None) -> apsw.Connection:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         _check_size(path, connection)
         return connection
-    except (apsw.Error, OSError, StoreError) as error:
+    except (apsw.Error, OSError, UnicodeDecodeError, StoreError) as error:
         if connection is not None:
             close_untouched(connection)
         if isinstance(error, StoreError):
             raise
-        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        if is_damage(error) or isinstance(error, apsw.SQLError):  # "unsupported file format" is an SQLError
             raise StoreDamaged(path, str(error)) from error
         raise StoreError(f"{path} cannot be opened: {error}") from error
 

@@ -194,7 +194,8 @@ class MemoryJournal:
         if isinstance(record, MessageAdded):
             self._entities[record.entity_id].insert(copy_of(record.stored))
         elif isinstance(record, MessageRemoved):
-            self._entities[record.entity_id].discard(record.sequence_number)
+            if record.entity_id in self._entities:
+                self._entities[record.entity_id].discard(record.sequence_number)
         elif isinstance(record, MessageChanged):
             entity = self._entities[record.entity_id]
             entity.insert(changed(entity.take(record.sequence_number), record))

@@ -31,7 +31,7 @@ Told: TypeAlias = tuple[int, Rows | None]  # ticket, and the answer if it was a 
 
 
 class SqliteJournal:
-    """`synchronous` other than FULL and `vfs` are for tests."""
+    """`synchronous` other than FULL, `vfs` and `wal_bytes_max` are for tests."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class SqliteJournal:
         directory: DataDirectory | None = None,
         synchronous: str = "FULL",
         vfs: str | None = None,
+        wal_bytes_max: int = WAL_BYTES_MAX,
     ) -> None:
         self.path = path
         self._directory = directory
@@ -47,6 +48,7 @@ class SqliteJournal:
             directory.hold()  # until close
         self._synchronous = synchronous
         self._vfs = vfs
+        self._wal_bytes_max = wal_bytes_max
         self._database: Database | None = None
         self._inbox: SimpleQueue[Item] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -111,7 +113,7 @@ class SqliteJournal:
             wal_bytes = log_of(self.path).stat().st_size
         except FileNotFoundError:
             wal_bytes = 0
-        if free_bytes + wal_bytes < WAL_BYTES_MAX:
+        if free_bytes + wal_bytes < self._wal_bytes_max:
             return free_bytes
         return free_bytes + self._free_page_bytes
 
@@ -201,7 +203,7 @@ class SqliteJournal:
         self._keep_house(database)
 
     def _keep_house(self, database: Database) -> None:
-        if database.wal_bytes >= WAL_BYTES_MAX:
+        if database.wal_bytes >= self._wal_bytes_max:
             database.checkpoint()
         now = time.monotonic()
         if now - self._free_page_bytes_at >= FREE_BYTES_EVERY_S:

@@ -1,0 +1,267 @@
+"""Flipped bytes, lost pages, foreign files: found and said, never served, never passed over in silence."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from spillway.model.message import DEFERRED, SCHEDULED
+from spillway.model.records import LoadActive, LoadDue, MessageChanged, MessageMoved, Rows, Turn
+from spillway.store.check import check
+from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew
+from spillway.store.file import CACHE_KIB
+from spillway.store.sqlite import SqliteJournal
+from tests.store.listening import ALL, Desk, added, counters, everything, fields, numbers, opened, queue_put
+
+WRITER = Path(__file__).with_name("writer_process.py")
+
+
+def body(number: int) -> bytes:
+    return b"body of message %05d " % number * 40
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Forty active messages, ten deferred, ten scheduled, in a file without a log."""
+    path = tmp_path / "journal.db"
+    desk = opened(path)
+    turn = Turn(1)
+    turn.add([queue_put(1), queue_put(2)])
+    turn.add([added(1, number, body(number)) for number in range(1, 51)])
+    turn.add([added(1, number, body(number), SCHEDULED, 1_000 + number) for number in range(51, 61)])
+    turn.add([MessageChanged(1, number, DEFERRED, 1, None) for number in range(41, 51)])
+    turn.counters[1] = counters(40, 60)
+    turn.counters[1].deferred = turn.counters[1].scheduled = 10
+    desk.submit(turn)
+    desk.journal.close()
+    assert check(path) == []
+    return path
+
+
+def flip(path: Path, at: int, mask: int = 0x10) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ mask]))
+
+
+def flip_body(path: Path, number: int) -> None:
+    """In every copy: SQLite leaves some behind in unused space when it splits a page."""
+    content = path.read_bytes()
+    at = content.find(body(number))
+    assert at > 0
+    while at > 0:
+        flip(path, at + 50)
+        at = content.find(body(number), at + 1)
+
+
+# -- one message --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [7, 45, 55])
+def test_a_flipped_byte_in_a_message_is_reported_by_number_and_the_rest_is_served(path: Path, number: int) -> None:
+    flip_body(path, number)
+    desk = opened(path)
+    rows = desk.ask(everything(1))
+    desk.journal.close()
+    assert rows.corrupt == [number]
+    assert numbers(rows) == [other for other in range(1, 61) if other != number]
+    assert check(path) == [f"message {number} of queue-1: its checksum does not hold"]
+
+
+def test_a_damaged_message_is_reported_by_every_query_that_meets_it(path: Path) -> None:
+    flip_body(path, 1)
+    flip_body(path, 51)
+    desk = opened(path)
+    active = desk.ask(LoadActive(1, 0, 2, ALL))
+    assert (active.corrupt, numbers(active), active.is_cut) == ([1], [2, 3], True)
+    due = desk.ask(LoadDue(1, 1_052, ALL, ALL))
+    assert (due.corrupt, numbers(due), due.next_ms) == ([51], [52], 1_053)
+    desk.journal.close()
+
+
+def test_a_damaged_message_stays_damaged_when_it_is_changed_and_moved(path: Path) -> None:
+    flip_body(path, 7)
+    flip_body(path, 8)
+    desk = opened(path)
+    desk.submit_records(MessageChanged(1, 7, DEFERRED, 1, None), MessageMoved(1, 8, 2, 1, 0, 0, 0, None))
+    assert desk.ask(everything(1)).corrupt == [7]
+    assert desk.ask(everything(2)).corrupt == [1]
+    desk.journal.close()
+
+
+# -- the file -----------------------------------------------------------------------------------------------------
+
+
+def verdict(path: Path, sound: dict[int, tuple[object, ...]]) -> str:
+    """What a broker would make of this file: `refused`, `stopped`, `reported` or `unharmed`. Silence is an error."""
+    journal = SqliteJournal(path)
+    try:
+        journal.recover()
+    except StoreError as error:
+        assert str(path) in str(error)
+        assert isinstance(error, StoreTooNew) or ".recover" in str(error)
+        return "refused"
+    desk = Desk(journal).start()
+    ticket = desk.load(everything(1))
+    while ticket not in desk.rows and not desk.failures:
+        desk.hear_one()
+    journal.close()
+    if desk.failures:
+        assert isinstance(desk.failures[0], StoreDamaged)
+        return "stopped"
+    rows: Rows = desk.rows[ticket]
+    for row in rows.messages:
+        assert fields(row) == sound[row.sequence_number], "a wrong message was served"
+    missing = set(sound) - set(numbers(rows))
+    assert len(rows.corrupt) >= len(missing), f"{missing} are missing without a word"
+    return "reported" if rows.corrupt else "unharmed"
+
+
+def sound_rows(path: Path) -> dict[int, tuple[object, ...]]:
+    desk = opened(path)
+    rows = desk.ask(everything(1))
+    desk.journal.close()
+    return {row.sequence_number: fields(row) for row in rows.messages}
+
+
+def test_wherever_a_byte_is_flipped_it_is_never_passed_over_in_silence(path: Path, tmp_path: Path) -> None:
+    sound = sound_rows(path)
+    size = path.stat().st_size
+    chance = random.Random(4711)
+    places = [chance.randrange(size) for _ in range(250)] + list(range(0, 100, 3))
+    copy = tmp_path / "copy.db"
+    verdicts = []
+    for at in places:
+        shutil.copyfile(path, copy)
+        flip(copy, at, 1 << chance.randrange(8))
+        verdicts.append(verdict(copy, sound))
+        copy.with_name("copy.db-wal").unlink(missing_ok=True)
+    assert verdicts.count("reported") > 100
+    assert verdicts.count("refused") > 10
+
+
+def test_a_cut_file_is_refused(path: Path, tmp_path: Path) -> None:
+    content = path.read_bytes()
+    copy = tmp_path / "copy.db"
+    for size in [0, 1, 100, 4096, *range(8192, len(content), 8192), len(content) - 1]:
+        copy.write_bytes(content[:size])
+        with pytest.raises(StoreDamaged, match="Restore a copy"):
+            SqliteJournal(copy).recover()
+
+
+def test_a_lost_page_is_refused(path: Path, tmp_path: Path) -> None:
+    content = path.read_bytes()
+    copy = tmp_path / "copy.db"
+    for at in range(0, len(content), 8192):
+        copy.write_bytes(content[:at] + bytes(8192) + content[at + 8192 :])
+        with pytest.raises(StoreDamaged, match=r"\.recover"):
+            SqliteJournal(copy).recover()
+
+
+def test_a_damaged_tree_that_is_met_at_run_time_stops_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    desk = opened(path)
+    count = 2 * CACHE_KIB // 60
+    desk.submit_records(queue_put(1), *(added(1, number, b"x" * 60_000) for number in range(1, count + 1)))
+    desk.journal.close()
+    again = opened(path)
+    with path.open("r+b") as file:
+        file.seek(8192 * 20)
+        file.write(bytes(path.stat().st_size - 8192 * 20))
+    again.load(everything(1))
+    error = again.wait_for_failure()
+    assert isinstance(error, StoreDamaged) and str(path) in str(error)
+    again.journal.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all " * 1_000])
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "journal.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreDamaged, match=r"journal\.db is damaged"):
+        SqliteJournal(path).recover()
+    assert path.read_bytes() == content
+
+
+def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE message (key INTEGER PRIMARY KEY)")
+    connection.close()
+    with pytest.raises(StoreDamaged, match="Spillway"):
+        SqliteJournal(path).recover()
+
+
+def test_a_log_without_its_file_is_refused(path: Path) -> None:
+    path.with_name("journal.db-wal").write_bytes(b"x" * 100)
+    path.unlink()
+    with pytest.raises(StoreDamaged, match="missing"):
+        SqliteJournal(path).recover()
+
+
+def test_a_flipped_counter_stops_the_start_and_names_the_entity(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE entity SET active = active + 1 WHERE id = 1")
+    connection.close()
+    with pytest.raises(StoreDamaged, match="counters of entity 1"):
+        SqliteJournal(path).recover()
+
+
+def test_a_newer_format_is_refused_in_plain_words(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 99)
+    connection.close()
+    with pytest.raises(StoreTooNew, match=r"journal\.db has format 99, this version of Spillway reads up to 1"):
+        SqliteJournal(path).recover()
+
+
+def test_a_directory_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened"):
+        SqliteJournal(tmp_path / "missing" / "journal.db").recover()
+
+
+# -- the log of a killed process ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A file and a log with many commits in it."""
+    path = tmp_path / "killed.db"
+    process = subprocess.Popen([sys.executable, str(WRITER), str(path)], stdout=subprocess.PIPE, env=os.environ)
+    assert process.stdout is not None
+    with process.stdout:
+        while int(process.stdout.readline()) < 30:
+            pass
+        process.kill()
+    process.wait()
+    return path
+
+
+def log(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+@pytest.mark.parametrize("at", [0, 9, 17, 26, 32 + 9, 32 + 24 + 1_000, 32 + 3 * 8216 + 100])
+def test_a_flipped_byte_early_in_the_log_is_not_taken_for_its_end(killed: Path, at: int) -> None:
+    flip(log(killed), at)
+    before = killed.read_bytes(), log(killed).read_bytes()
+    with pytest.raises(StoreDamaged, match=r"killed\.db-wal is damaged.*commits follow"):
+        SqliteJournal(killed).recover()
+    assert (killed.read_bytes(), log(killed).read_bytes()) == before, "what may still be saved was touched"
+
+
+def test_a_log_that_is_torn_at_its_end_is_read_up_to_there(killed: Path) -> None:
+    content = log(killed).read_bytes()
+    frames = (len(content) - 32) // 8216
+    assert frames > 10
+    log(killed).write_bytes(content[: 32 + frames * 8216 - 5_000])
+    desk = opened(killed)
+    assert numbers(desk.ask(everything(1)))
+    desk.journal.close()
