@@ -55,11 +55,11 @@ from spillway.model.errors import (
     ArgumentError,
     BrokerError,
     EntityAlreadyExists,
-    EntityNotFound,
     MessageLockLost,
     NotAllowed,
     QuotaExceeded,
     ServerBusy,
+    entity_not_found,
 )
 from spillway.model.message import NEVER, Message
 from spillway.model.records import Catalogue, EntityPut, EntityRemoved, EntityRow, Record
@@ -248,7 +248,7 @@ class Namespace:
         if error is None and queue is not None and queue.parent is not None:
             error = NotAllowed(f"'{queue.path}' is a dead-letter queue: it is received from, never sent to.")
         if error is not None or queue is None:
-            decided.say(Refused(command.link_id, error or self._not_found(command.path)))
+            decided.say(Refused(command.link_id, error or entity_not_found(self.name, command.path)))
             return
         self.senders[command.link_id] = queue
         queue.sender_link_ids[command.link_id] = True
@@ -258,7 +258,7 @@ class Namespace:
         queue = self.queues.get(entity_key(command.path))
         error = self._refuse_attach(queue, command.path)
         if error is not None or queue is None:
-            decided.say(Refused(command.link_id, error or self._not_found(command.path)))
+            decided.say(Refused(command.link_id, error or entity_not_found(self.name, command.path)))
             return
         link = ReceiverLink(command.link_id, command.deletes)
         self.receivers[command.link_id] = link
@@ -268,7 +268,7 @@ class Namespace:
 
     def _refuse_attach(self, queue: Queue | None, path: str) -> BrokerError | None:
         if queue is None:
-            return self._not_found(path)
+            return entity_not_found(self.name, path)
         return self.faults.find(queue.path, faults.ATTACH)
 
     def _detach(self, command: Detach) -> None:
@@ -301,7 +301,7 @@ class Namespace:
             return
         queue = self.queues.get(entity_key(request.path))
         if queue is None:
-            decided.say(Failed(request.request_id, self._not_found(request.path)))
+            decided.say(Failed(request.request_id, entity_not_found(self.name, request.path)))
         elif isinstance(request, UpdateQueue):
             self._update(queue, request, decided)
         elif isinstance(request, DeleteEntity):
@@ -440,7 +440,7 @@ class Namespace:
 
     def _forget(self, queue: Queue, decided: Decided) -> None:
         """Its links are detached, whoever waits for its rows hears that it is gone."""
-        error = self._not_found(queue.path)
+        error = entity_not_found(self.name, queue.path)
         for link_id in list(queue.sender_link_ids):
             del self.senders[link_id]
             decided.say(Detached(link_id, error))
@@ -478,10 +478,6 @@ class Namespace:
         self.queues[entity_key(path)] = queue
         self.queues_by_id[entity_id] = queue
         return queue
-
-    def _not_found(self, path: str) -> BrokerError:
-        """The JavaScript SDK knows a missing entity by this very sentence (wire-contract, trap 8)."""
-        return EntityNotFound(f"The messaging entity 'sb://{self.name}/{path}' could not be found.")
 
 
 def _lock_lost(queue: Queue) -> BrokerError:

@@ -7,10 +7,9 @@ from spillway.amqp.performatives import SND_SETTLED, Coordinator, Source, Target
 from spillway.broker.commands import AttachReceiver, AttachSender, Command
 from spillway.dialect.addresses import CBS, ENTITY, Address, parse_address, shown, strip_authority
 from spillway.dialect.annotations import SESSION_FILTER
-from spillway.dialect.errors import entity_not_found
 from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.rights import ANY, LISTEN, SEND
-from spillway.model.errors import ArgumentError, NotAllowed, NotImplementedHere
+from spillway.model.errors import ArgumentError, NotAllowed, NotImplementedHere, entity_not_found
 
 
 class Directory(Protocol):
@@ -93,7 +92,7 @@ class MissingEntities:
 
     def check(self, address: Address) -> None:
         if address.node != CBS and not self.directory.exists(address.path):
-            raise entity_not_found(self.namespace, address.path)
+            raise entity_not_found(self.namespace, shown(address.path))
 
 
 def shown_address(link: Link) -> str:

@@ -4,7 +4,7 @@ from typing import ClassVar, Protocol
 
 from spillway.amqp.errors import AmqpError
 from spillway.dialect.addresses import shown
-from spillway.model.errors import BrokerError, EntityNotFound
+from spillway.model.errors import BrokerError
 
 
 class Tracker(Protocol):
@@ -39,8 +39,3 @@ def amqp_error(error: BrokerError, tracker: Tracker, entity: str, now_ms: int) -
 
 def tracked_text(text: str, tracker: Tracker, entity: str, now_ms: int) -> str:
     return text + tracker.tracking_text(shown(entity), now_ms)
-
-
-def entity_not_found(host: str, path: str) -> EntityNotFound:
-    """JavaScript recognises a missing entity by this very sentence (wire-contract trap 8)."""
-    return EntityNotFound(f"The messaging entity 'sb://{host}/{shown(path)}' could not be found.")

@@ -8,8 +8,12 @@ from spillway.dialect.addresses import CBS, MANAGEMENT, Address
 from spillway.model import limits
 
 # How many deliveries the core may decide for a link beyond those it has handed over. A client can grant 2**32 - 1; what
-# is decided and not yet written is memory of ours, so the core sees this much of it at a time.
-DELIVERIES_AHEAD_MAX: Final = 128
+# is decided and not yet written is memory of ours, so the core sees this much of it at a time. Deliveries wait behind
+# the commit that is under way, so too few of them leave the link idle while the disk works: at 128 a receiver got
+# 128 messages a commit and fell behind one sender.
+DELIVERIES_AHEAD_MAX: Final = 1_000
+DELIVERIES_AHEAD_MIN: Final = 16
+DELIVERY_BYTES_AHEAD_MAX: Final = 2 * limits.MIB
 # Python grants 10,000 once on its `$cbs` and `$management` links and never again, meaning "as many as you like".
 GENEROUS_CREDIT: Final = 10_000
 HELD_REPLY_BYTES_MAX: Final = 4 * limits.MIB
@@ -47,6 +51,7 @@ class ClientReceiver(PeerLink):
         self.deletes = deletes
         self.seen_count = 0
         self.told_limit = 0
+        self.ahead_max: int = DELIVERIES_AHEAD_MAX  # fewer when messages are large
         self.is_draining = False
         # ReceiveAndDelete: decided and deleted, but the client took its credit back meanwhile.
         self.held: list[Deliver] = []
@@ -55,8 +60,8 @@ class ClientReceiver(PeerLink):
         """How far the core may go: link credit, the peer's session window and our own bound."""
         link = self.link
         ahead = link.credit - len(self.held)
-        if ahead > DELIVERIES_AHEAD_MAX:
-            ahead = DELIVERIES_AHEAD_MAX
+        if ahead > self.ahead_max:
+            ahead = self.ahead_max
         if ahead > 0 and link.session.window < ahead:
             ahead = link.session.window
         return self.seen_count + (ahead if ahead > 0 else 0)
@@ -64,7 +69,16 @@ class ClientReceiver(PeerLink):
     def is_window_bound(self) -> bool:
         """The session's window, not the credit, is what stops it."""
         credit = self.link.credit
-        return self.link.session.window < (credit if credit < DELIVERIES_AHEAD_MAX else DELIVERIES_AHEAD_MAX)
+        return self.link.session.window < (credit if credit < self.ahead_max else self.ahead_max)
+
+    def note_size(self, size_bytes: int) -> None:
+        """The last message says how large the next ones may be."""
+        ahead = DELIVERY_BYTES_AHEAD_MAX // (size_bytes + 1)
+        if ahead > DELIVERIES_AHEAD_MAX:
+            ahead = DELIVERIES_AHEAD_MAX
+        elif ahead < DELIVERIES_AHEAD_MIN:
+            ahead = DELIVERIES_AHEAD_MIN
+        self.ahead_max = ahead
 
 
 class RequestLink(PeerLink):

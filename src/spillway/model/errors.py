@@ -30,6 +30,13 @@ class EntityNotFound(BrokerError):
     retryable: ClassVar[bool] = False
 
 
+def entity_not_found(namespace: str, path: str) -> EntityNotFound:
+    """The JavaScript SDK knows a missing entity by the first of these sentences (wire-contract, trap 8)."""
+    return EntityNotFound(
+        f"The messaging entity 'sb://{namespace}/{path}' could not be found. Check its name, or create it first."
+    )
+
+
 class Unauthorized(BrokerError):
     """No valid token, or one without the claim that the operation needs."""
 

@@ -190,7 +190,7 @@ class LoadDue(Query):
 
 
 class LoadExpired(Query):
-    """Active messages that expired at or before `now_ms`, earliest first. The answer also says when the next expires."""
+    """Active messages that expired at or before `now_ms`, earliest first, and when the next one will."""
 
     def __init__(self, entity_id: int, now_ms: int, count: int, bytes_max: int) -> None:
         super().__init__(entity_id, count, bytes_max)
