@@ -266,6 +266,18 @@ def test_a_time_to_live_beyond_the_headers_reach_is_the_span_of_the_two_times() 
     assert admitted(plain).ttl_ms == 0xFFFFFFFF
 
 
+def test_times_that_no_store_could_hold_are_cut_or_refused() -> None:
+    raw = encode_message(
+        header=Header(ttl_ms=0xFFFFFFFF),
+        properties=Properties(message_id="m", creation_time=-(2**63), absolute_expiry_time=2**63 - 1),
+    )
+    message = admitted(raw)
+    assert message.ttl_ms == limits.TTL_MS_MAX
+    assert unpack_message(message.raw, message.pack_meta()).ttl_ms == limits.TTL_MS_MAX
+    late = annotated({Symbol("x-opt-scheduled-enqueue-time"): Timestamp(limits.SCHEDULED_MS_MAX + 1)})
+    assert isinstance(refusal(late), ArgumentOutOfRange)
+
+
 @pytest.mark.contract("F1")
 @pytest.mark.parametrize("body", [b"", encode_data(b""), encode_amqp_value(None), encode_amqp_value("")])
 def test_an_empty_message_of_the_pings_content_type_is_a_ping(body: bytes) -> None:

@@ -196,7 +196,7 @@ def _read_properties(message: Message, sections: Sections, fields: list[object])
         expiry = fields[_EXPIRY_TIME]
         creation = fields[_CREATION_TIME]
         if isinstance(expiry, int) and isinstance(creation, int) and expiry - creation > UINT_MAX:
-            message.ttl_ms = int(expiry) - int(creation)
+            message.ttl_ms = min(int(expiry) - int(creation), limits.TTL_MS_MAX)
     if fields[_CONTENT_TYPE] == PING_CONTENT_TYPE:
         message.is_ping = _has_empty_body(message.raw, sections)
 
@@ -252,6 +252,8 @@ def _read_annotations(message: Message) -> None:
             if value is not None:
                 if not isinstance(value, Timestamp):
                     raise ArgumentError(f"The annotation '{SCHEDULED_ENQUEUE_TIME}' must be a timestamp.")
+                if value > limits.SCHEDULED_MS_MAX:
+                    raise ArgumentOutOfRange(f"The annotation '{SCHEDULED_ENQUEUE_TIME}' is later than the year 9999.")
                 message.scheduled_ms = max(int(value), 0)
         elif key == PARTITION_KEY:
             value, at = decode_value(raw, at, end, budget)

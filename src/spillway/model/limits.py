@@ -20,6 +20,9 @@ PARTITION_KEY_CHARS_MAX: Final = 128
 PROPERTIES_BYTES_MAX: Final = 64 * KIB  # Azure: all application properties of a message
 PROPERTY_BYTES_MAX: Final = 32 * KIB  # Azure: one property
 DEAD_LETTER_TEXT_CHARS_MAX: Final = 4_096  # Azure: reason and description, each
+# .NET's longest time span; now plus this still fits the 64 bits that a time is stored in.
+TTL_MS_MAX: Final = 922_337_203_685_477
+SCHEDULED_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999: no SDK can read a later time
 
 # -- entities ---------------------------------------------------------------------------------------------
 ENTITY_NAME_CHARS_MAX: Final = 260
