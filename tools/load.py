@@ -24,6 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
+from azure.servicebus import ServiceBusClient, ServiceBusMessageState  # noqa: E402 - after the path above
+
 from tests.tools.broker_process import BrokerProcess  # noqa: E402 - the tools are imported from the tree they lie in
 
 COMPILED = ROOT / "build" / "compiled"
@@ -38,6 +40,11 @@ HANDED_OUT = 2_000
 SETTLE_S = 2.0  # let the writer finish its checkpoint before memory is read
 SCHEDULE_S = 24 * 3600
 QUEUE = "deep"
+STATES = {
+    "waiting": ServiceBusMessageState.ACTIVE,
+    "scheduled": ServiceBusMessageState.SCHEDULED,
+    "deferred": ServiceBusMessageState.DEFERRED,
+}
 
 
 @dataclass
@@ -100,6 +107,17 @@ def ready_times(broker: BrokerProcess, empty: BrokerProcess) -> tuple[float, flo
     return medians[0], medians[1], medians[2]
 
 
+def check_depth(broker: BrokerProcess, kind: str, messages: int) -> None:
+    """Browse with the official SDK: the oldest and the newest are there and in the state that was asked for."""
+    with (
+        ServiceBusClient.from_connection_string(broker.connection_string) as client,
+        client.get_queue_receiver(QUEUE) as receiver,
+    ):
+        for number in (1, messages):
+            found = receiver.peek_messages(max_message_count=1, sequence_number=number)
+            assert [message.state for message in found] == [STATES[kind]], f"{kind} at {number}: {found}"
+
+
 def store_bytes(data: Path) -> int:
     return sum(path.stat().st_size for path in data.rglob("*") if path.is_file())
 
@@ -115,6 +133,7 @@ def measure_depth(
     """Fill up to `want` in a fresh life, then restart. Of waiting messages a few are handed out and sent again."""
     filled_per_s = filler.fill(broker, kind, want - have)
     after_filling = rss(broker)
+    check_depth(broker, kind, want)
     empty_ready_s, ready_s, ready_after_kill_s = ready_times(broker, empty)
     after_restart = rss(broker)
     if kind == "waiting":
