@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
+sys.path.insert(0, str(ROOT))
+sys.path.append(str(ROOT / "src"))  # last: an installed or compiled build named by PYTHONPATH comes first
 
 from tests.tools import killing  # noqa: E402 - the tools are imported from the tree they lie in
 
