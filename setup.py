@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,12 @@ def compiled_modules() -> list[Any]:
         from mypyc.build import mypycify
 
         extensions: list[Any] = mypycify(
-            hot_sources(), opt_level="3", debug_level="0", target_dir="build/mypyc", group_name="spillway_hot"
+            hot_sources(),
+            opt_level="2",
+            debug_level="0",
+            multi_file=True,  # a C file a module: they are compiled side by side, see BuildAllOrNothing
+            target_dir="build/mypyc",
+            group_name="spillway_hot",
         )
     except (Exception, SystemExit) as error:  # mypyc leaves by SystemExit when a type does not check
         if IS_REQUIRED:
@@ -77,6 +83,18 @@ def compiled_modules() -> list[Any]:
 
 class BuildAllOrNothing(build_ext):  # type: ignore[misc,unused-ignore]
     """One module of a mypyc unit without the others cannot be imported: when one fails, none is kept."""
+
+    def build_extensions(self) -> None:
+        """setuptools compiles the C files of an extension one after the other; ours are many."""
+        compile_all = self.compiler.compile
+
+        def compile_side_by_side(sources: list[str], *args: Any, **options: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                made = pool.map(lambda source: compile_all([source], *args, **options), sources)
+                return [built for objects in made for built in objects]
+
+        self.compiler.compile = compile_side_by_side
+        super().build_extensions()
 
     def run(self) -> None:
         try:

@@ -3,7 +3,7 @@
 import pytest
 
 from spillway.broker.commands import AttachSender, DiskNearlyFull, Send
-from spillway.broker.effects import Attached, Refused, SendSettled
+from spillway.broker.effects import Attached, Effect, Refused, SendSettled
 from spillway.model import limits
 from spillway.model.entity import QueueSettings
 from spillway.model.errors import EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded, ServerBusy
@@ -11,7 +11,7 @@ from spillway.testing.core import message
 from tests.broker.line import SENDER, Line, bodies
 
 
-def outcome(effects: list[object]) -> SendSettled:
+def outcome(effects: list[Effect]) -> SendSettled:
     (effect,) = effects
     assert isinstance(effect, SendSettled)
     return effect
