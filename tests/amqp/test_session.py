@@ -33,6 +33,7 @@ from spillway.amqp.performatives import (
     End,
     Flow,
     Modified,
+    Received,
     Rejected,
     Source,
     Target,
@@ -315,6 +316,20 @@ def test_an_unsettled_disposition_is_answered_by_the_owner() -> None:
     script.events.clear()
     script.frame(0, Disposition(True, 0, None, True, ACCEPTED))
     assert not script.events
+
+
+def test_an_outcome_said_again_while_the_owner_owes_its_answer_is_not_told_again() -> None:
+    script, link = sender_with_unsettled(200)
+    for _ in range(50):
+        script.frame(0, Disposition(True, 0, 1 << 30, False, ACCEPTED))
+        script.frame(0, Disposition(True, 0, 1 << 30, False, Received(0, 0)))
+    (event,) = script.events
+    assert isinstance(event, DispositionReceived)
+    assert len(event.deliveries) == 200
+    for delivery in event.deliveries:
+        link.session.settle_sent(delivery.delivery_id, ACCEPTED)
+    assert script.heard(Disposition) == [Disposition(False, 0, 199, True, ACCEPTED)]
+    assert not link.session.outgoing.disposed
 
 
 @pytest.mark.parametrize(("first", "last"), [(100, 200), (3, 1), (0, LAST), (LAST, LAST - 5)])

@@ -49,6 +49,9 @@ class Outgoing:
         self.window: int = 0  # transfer frames the peer still takes
         self.queue: deque[OutgoingDelivery] = deque()
         self.unsettled: dict[int, SentDelivery] = {}
+        # The receiver has said its outcome and the owner owes the settlement. What is said of them again is not heard:
+        # a few bytes that name everything outstanding, over and over, would cost as much every time.
+        self.disposed: dict[int, SentDelivery] = {}
 
     def set_window(self, next_incoming_id: int | None, incoming_window: int) -> bool:
         """The peer's window: next-incoming-id + incoming-window - our next-outgoing-id [2.5.6].
@@ -139,6 +142,8 @@ class Outgoing:
         """Those of the range that we still know, in O(the smaller of range and outstanding)."""
         unsettled = self.unsettled
         found: list[SentDelivery] = []
+        if not unsettled:
+            return found
         if count <= len(unsettled):
             for step in range(count):
                 delivery = unsettled.get((first + step) & MASK)
@@ -149,6 +154,11 @@ class Outgoing:
                 if (delivery_id - first) & MASK < count:
                     found.append(known)
         return found
+
+    def take_disposed(self, delivery_id: int) -> bool:
+        """Forget a delivery that is settled; whether we knew it."""
+        found = self.disposed.pop(delivery_id, None) or self.unsettled.pop(delivery_id, None)
+        return found is not None
 
     def withdraw(self, link: "Link") -> None:
         """Take a link's deliveries that were never begun out of the queue, and close up the ids behind them."""
@@ -174,6 +184,6 @@ class Outgoing:
         self.withdraw(link)
         if self.is_half_sent(link):
             self.queue.popleft()
-        gone = [delivery_id for delivery_id, delivery in self.unsettled.items() if delivery.link is link]
-        for delivery_id in gone:
-            del self.unsettled[delivery_id]
+        for known in (self.unsettled, self.disposed):
+            for delivery_id in [delivery_id for delivery_id, delivery in known.items() if delivery.link is link]:
+                del known[delivery_id]

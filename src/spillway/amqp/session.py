@@ -30,6 +30,7 @@ from spillway.amqp.performatives import (
     Disposition,
     End,
     Flow,
+    Received,
     Source,
     Terminus,
     Transfer,
@@ -125,7 +126,7 @@ class Session:
 
     def settle_sent(self, delivery_id: int, state: DeliveryState | None) -> None:
         """Settle a delivery we sent, in answer to what the receiver said of it. Nothing, if its link has gone."""
-        if self.outgoing.unsettled.pop(delivery_id, None) is not None:
+        if self.outgoing.take_disposed(delivery_id):
             self.say(self.sent_run, delivery_id, True, state)
 
     def end(self, error: AmqpError | None = None) -> None:
@@ -180,6 +181,7 @@ class Session:
         self.connection.links_count -= len(self.links_by_remote_handle)
         self.outgoing.queue.clear()
         self.outgoing.unsettled.clear()
+        self.outgoing.disposed.clear()
         self.awaiting.clear()
         self.errored_handles.clear()
         self.links_by_remote_handle.clear()
@@ -343,12 +345,17 @@ class Session:
             if disposition.settled:
                 self.connection.events.append(IncomingSettled(self, first, last, disposition.state))
             return
-        deliveries = self.outgoing.find_unsettled(first, count)
+        state = disposition.state
+        if not disposition.settled and (state is None or isinstance(state, Received)):
+            return  # how far the receiver has got decides nothing
+        outgoing = self.outgoing
+        deliveries = outgoing.find_unsettled(first, count)
         if not deliveries:
             return
-        if disposition.settled:
-            for delivery in deliveries:
-                del self.outgoing.unsettled[delivery.delivery_id]
+        for delivery in deliveries:
+            del outgoing.unsettled[delivery.delivery_id]
+            if not disposition.settled:
+                outgoing.disposed[delivery.delivery_id] = delivery
         self.connection.events.append(DispositionReceived(deliveries, disposition.settled, disposition.state))
 
     # -- saying -------------------------------------------------------------------------------------------
