@@ -298,7 +298,6 @@ class Whole(Visit):
         self.core = Core(NOW_MS)
         self.core.apply(CreateQueue(1_000_000, "q", settings or QueueSettings()))
         super().__init__(mechanism, response)
-        self.peer.directory = self.core.namespace
         self.peer.missing.directory = self.core.namespace
 
     def run(self) -> None:
