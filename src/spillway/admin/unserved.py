@@ -7,17 +7,19 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 LINGER_S: Final = 2.0  # for a client that is still sending its body
 
 TEXT: Final = (
-    "This version of spillway serves queues over AMQP only: no administration over HTTP, no AMQP over WebSocket.\n"
-    "Queues are made at start, by 'spillway serve --queue NAME' or '--config FILE'.\n"
+    "This version of spillway serves queues over AMQP only: no administration over HTTP, no AMQP over WebSocket. "
+    "Queues are made at start, by 'spillway serve --queue NAME' or '--config FILE'."
 )
+# As the service says errors (wire-contract 11.4): the SDKs' administration clients show the text to their user.
+BODY: Final = f"<Error><Code>404</Code><Detail>{TEXT}</Detail></Error>\n"
 ANSWER: Final = (
     "HTTP/1.1 404 Not Found\r\n"
-    "Content-Type: text/plain; charset=utf-8\r\n"
-    f"Content-Length: {len(TEXT)}\r\n"
+    "Content-Type: application/xml; charset=utf-8\r\n"
+    f"Content-Length: {len(BODY)}\r\n"
     "Cache-Control: no-store\r\n"
     "Connection: close\r\n"
     "\r\n"
-    f"{TEXT}"
+    f"{BODY}"
 ).encode("ascii")
 
 

@@ -10,7 +10,7 @@
 
 import { createInterface } from "node:readline";
 import { performance } from "node:perf_hooks";
-import { ServiceBusClient } from "@azure/service-bus";
+import { ServiceBusAdministrationClient, ServiceBusClient } from "@azure/service-bus";
 import Long from "long";
 
 const clients = new Map();
@@ -191,6 +191,16 @@ const commands = new Map(Object.entries({
     await found(subscriptions, subscription, "subscription").close();
     subscriptions.delete(subscription);
     return {};
+  },
+  async rules({ client, topic, subscription }) {
+    const manager = found(clients, client, "client").createRuleManager(topic, subscription);
+    const rules = [];
+    for await (const rule of manager.listRules()) rules.push(rule);
+    return rules;
+  },
+  // Over HTTPS: NODE_EXTRA_CA_CERTS says whom to trust.
+  async adminQueue({ connectionString, queue }) {
+    return new ServiceBusAdministrationClient(connectionString).getQueue(queue);
   },
   // One link: {queue, sender: true} or {queue, receiver: true}; or the whole client.
   async close(command) {

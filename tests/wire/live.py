@@ -1,0 +1,208 @@
+"""A whole namespace on a thread of this process: real sockets, real peers, real core, a clock that can be moved.
+
+Being in the same process, a test can make a queue with settings of its own, plant a fault, let time pass without
+waiting for it, and see the frames that were spoken. The SDKs notice none of it: they come through the port.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from spillway.admin.unserved import Unserved
+from spillway.broker.commands import CreateQueue, DeleteEntity, PlantFault, Request
+from spillway.broker.effects import Answer, Failed
+from spillway.broker.queue import Queue
+from spillway.client import OutgoingMessage, ReceivedMessage, connect
+from spillway.model.entity import QueueSettings, dead_letter_path, entity_key
+from spillway.model.errors import BrokerError
+from spillway.server.clock import BrokerClock, steady_ms, wall_ms
+from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
+from spillway.server.namespace_server import NamespaceServer, ServerOptions
+from spillway.server.pump import PumpedPeer
+from spillway.server.tls import ensure_certificates, server_context
+from spillway.store.memory import MemoryJournal
+from tests.wire.tap import Tap, TappedPeer
+
+NAMESPACE = "wire"
+START_S = 30.0
+LOOK_AGAIN_S = 0.005
+PEEK_MAX = 1_000
+T = TypeVar("T")
+
+
+class MovableClock(BrokerClock):
+    """Real time, and ahead of it by what a test has let pass."""
+
+    def __init__(self, floor_ms: int) -> None:
+        self.ahead_of_real_ms = 0.0
+        super().__init__(
+            floor_ms, lambda: wall_ms() + self.ahead_of_real_ms, lambda: steady_ms() + self.ahead_of_real_ms
+        )
+
+
+class LiveBroker:
+    """One namespace. Everything but `connection_string` happens on its own thread, on behalf of the caller."""
+
+    def __init__(self, directory: Path) -> None:
+        self.certificates = ensure_certificates(directory, "localhost")
+        self.faults: list[BaseException] = []  # for which the broker would have stopped itself
+        self._names = itertools.count(1)
+        self._taps: list[Tap] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="broker", daemon=True)
+        self._thread.start()
+        self.server = self.run(self._start())
+        self.connection_string = connection_string("localhost", self.server.port, DEVELOPMENT_KEY)
+
+    async def _start(self) -> NamespaceServer:
+        server = NamespaceServer(
+            ServerOptions(NAMESPACE, port=0),
+            MemoryJournal(),
+            root_rights(DEVELOPMENT_KEY),
+            server_context(self.certificates),
+            self.faults.append,
+            Unserved,
+            make_clock=MovableClock,
+        )
+        server.door.make_peer = self._make_peer
+        server.start()
+        server.listen()
+        return server
+
+    def _make_peer(self, is_plain_allowed: bool) -> PumpedPeer:
+        peer = self.server.make_peer(is_plain_allowed)
+        if not self._taps:
+            return peer
+        return cast(PumpedPeer, TappedPeer(peer, self._taps[-1]))
+
+    def close(self) -> None:
+        self.run(self.server.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(START_S)
+        self._loop.close()
+        assert self.faults == []
+
+    # -- what a test does to it ------------------------------------------------------------------------------------
+
+    def queue(
+        self,
+        *,
+        lock_s: float = 60,
+        max_delivery_count: int = 10,
+        default_ttl_s: float = 0,
+        dead_letter_on_expiry: bool = False,
+        max_size_mb: int = 1024,
+    ) -> str:
+        """A queue that no other test uses."""
+        settings = QueueSettings()
+        settings.lock_duration_ms = int(lock_s * 1000)
+        settings.max_delivery_count = max_delivery_count
+        settings.default_ttl_ms = int(default_ttl_s * 1000)
+        settings.dead_letter_on_expiry = dead_letter_on_expiry
+        settings.max_size_mb = max_size_mb
+        name = f"q{next(self._names)}"
+        self.ask(lambda number: CreateQueue(number, name, settings))
+        return name
+
+    def delete(self, queue: str) -> None:
+        self.ask(lambda number: DeleteEntity(number, queue))
+
+    def plant(self, queue: str, operation: str, error: BrokerError | None) -> None:
+        """From now on `operation` is refused with `error`; None takes the fault away."""
+        self.ask(lambda number: PlantFault(number, queue, operation, error))
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass at once, and what is due by then happen."""
+
+        async def move() -> None:
+            clock = self.server.clock
+            assert isinstance(clock, MovableClock)
+            clock.ahead_of_real_ms += seconds * 1000
+            self.server.pump.wake()
+            await self.server.pump.until(self.server.pump.is_idle, START_S)
+
+        self.run(move())
+
+    @contextlib.contextmanager
+    def tap(self) -> Iterator[Tap]:
+        """Listen in on the connections that are made meanwhile."""
+        tap = Tap()
+        self._taps.append(tap)
+        try:
+            yield tap
+        finally:
+            self._taps.remove(tap)
+
+    def ask(self, make_request: Callable[[int], Request]) -> Answer:
+        answer = self.run(self.server.pump.ask(make_request))
+        if isinstance(answer, Failed):
+            raise answer.error
+        return answer
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(START_S)
+
+    # -- messages, where not the SDK's own way of sending or looking is in question ----------------------------------
+
+    def send(self, queue: str, *messages: OutgoingMessage | str) -> None:
+        """By our own client, in one breath."""
+
+        async def send_all() -> None:
+            async with await connect(self.connection_string) as connection:
+                sender = await connection.sender(queue)
+                for message in messages:
+                    await sender.send(OutgoingMessage(message) if isinstance(message, str) else message)
+
+        self.run(send_all())
+
+    def peek(self, queue: str) -> list[ReceivedMessage]:
+        """All messages of a queue, whoever holds them."""
+
+        async def peek_all() -> list[ReceivedMessage]:
+            async with await connect(self.connection_string) as connection:
+                return await connection.management(queue).peek(0, PEEK_MAX)
+
+        return self.run(peek_all())
+
+    def dead_letters(self, queue: str) -> list[ReceivedMessage]:
+        return self.peek(dead_letter_path(queue))
+
+    def bodies(self, queue: str) -> list[str]:
+        return [message.body.decode() for message in self.peek(queue)]
+
+    # -- what a test looks at --------------------------------------------------------------------------------------
+
+    def see(self, queue: str, look: Callable[[Queue], T]) -> T:
+        """Ask the core itself, between two of its turns."""
+
+        async def looked() -> T:
+            return look(self.server.core.queues[entity_key(queue)])
+
+        return self.run(looked())
+
+    def until(self, queue: str, condition: Callable[[Queue], bool]) -> None:
+        found = self.see(queue, lambda found: found)
+        self.wait(lambda: condition(found))
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Sockets take real time: look again until it is so."""
+
+        async def came_to_be() -> bool:
+            for _ in range(int(START_S / 2 / LOOK_AGAIN_S)):
+                if condition():
+                    return True
+                await asyncio.sleep(LOOK_AGAIN_S)
+            return False
+
+        assert self.run(came_to_be()), "it never came to be"
+
+    def active_count(self, queue: str) -> int:
+        """Active messages, locked ones included."""
+        return self.see(queue, lambda found: found.counters.active)
+
+    def locked_count(self, queue: str) -> int:
+        return self.see(queue, lambda found: len(found.locks.by_token))
