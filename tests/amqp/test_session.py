@@ -39,6 +39,7 @@ from spillway.amqp.performatives import (
     Target,
     Transfer,
 )
+from spillway.amqp.types import Symbol
 from tests.amqp.script import WINDOW, Script, condition
 
 LAST = (1 << 32) - 1
@@ -500,6 +501,32 @@ def test_links_beyond_the_limit_are_refused_and_a_flood_of_them_closes() -> None
     closed = script.events[-1]
     assert isinstance(closed, ConnectionClosed)
     assert condition(closed.error) == "amqp:resource-limit-exceeded"
+
+
+def test_sessions_beyond_the_limit_close_the_connection() -> None:
+    script = opened(ConnectionOptions("us", sessions_max=2))
+    script.frame(1, Begin(None, 0, 10, 10))
+    script.frame(2, Begin(None, 0, 10, 10))
+    closed = script.events[-1]
+    assert isinstance(closed, ConnectionClosed)
+    assert condition(closed.error) == "amqp:resource-limit-exceeded"
+
+
+def test_a_frame_of_more_elements_than_the_owner_allows_closes_the_connection() -> None:
+    script = opened(ConnectionOptions("us", elements_max=40))
+    properties: dict[object, object] = {Symbol("many"): [True] * 40}
+    script.frame(0, Attach("l", 0, True, source=Source("a"), target=Target("b"), properties=properties))
+    closed = script.events[-1]
+    assert isinstance(closed, ConnectionClosed)
+    assert condition(closed.error) == "amqp:decode-error"
+
+
+def test_a_link_with_an_endless_name_ends_its_session() -> None:
+    script = opened()
+    script.frame(0, Attach("n" * 1_025, 0, True, source=Source("a"), target=Target("b")))
+    ended = script.events[-1]
+    assert isinstance(ended, SessionEnded)
+    assert condition(ended.error) == "amqp:invalid-field"
 
 
 def test_the_older_link_of_a_name_is_stolen_also_from_another_session() -> None:

@@ -5,11 +5,13 @@ import random
 import pytest
 
 from spillway.amqp.errors import AmqpError
-from spillway.amqp.performatives import ACCEPTED, Modified, Rejected, Source, Target
+from spillway.amqp.frames import encode_frame
+from spillway.amqp.performatives import ACCEPTED, Modified, Rejected, Source, Target, Transfer
 from spillway.amqp.types import Array, Int, Symbol
 from spillway.broker.commands import Command, CreateQueue, Undelivered
 from spillway.broker.effects import Deliver
 from spillway.dialect.annotations import BATCH_FORMAT
+from spillway.dialect.links import ClientSender
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.rights import Rights
 from spillway.model.entity import QueueSettings
@@ -145,3 +147,32 @@ def test_no_order_of_whole_pieces_makes_the_peer_raise(seed: int) -> None:
     victim.peer.lost()
     victim.feed(b"")
     assert victim.peer.links == {}
+
+
+def test_answers_that_are_not_taken_end_their_link_and_not_our_memory() -> None:
+    visit = Whole()
+    visit.authorised()
+    reply = visit.session.attach_receiver("answers", Source(address="q/$management"), Target(address="here"))
+    out = visit.session.attach_sender("asks", Source(address="here"), Target(address="q/$management"))
+    visit.run()
+    for _ in range(40):
+        visit.ask(out, {"operation": "x" * 100}, {"padding": 1}, message_id="m" * 200_000)
+        visit.run()
+    assert reply.is_detached
+    assert not visit.peer.holding
+    assert not out.is_detached
+
+
+def test_deliveries_that_are_called_off_use_up_no_credit_for_good() -> None:
+    visit = Whole()
+    visit.authorised()
+    sender = visit.open_sender()
+    (link,) = [user.link for user in visit.peer.links.values() if isinstance(user, ClientSender)]
+    frames = b"".join(
+        encode_frame(0, Transfer(sender.local_handle, number, b"t", 0, more=True), b"x")
+        + encode_frame(0, Transfer(sender.local_handle, aborted=True))
+        for number in range(700)
+    )
+    visit.peer.receive(frames, NOW_MS)
+    assert link.credit_left > 500
+    assert visit.peer.connection.partial_bytes == 0

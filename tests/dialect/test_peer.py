@@ -24,6 +24,7 @@ from spillway.amqp.performatives import (
     Received,
     Rejected,
     Source,
+    Target,
     TransactionalState,
 )
 from spillway.amqp.types import Described, Symbol, ULong
@@ -127,7 +128,7 @@ def test_a_sender_is_asked_of_the_core_and_answered_when_the_core_has() -> None:
     assert attach is not None
     assert attach.source is not None
     assert attach.source.address == "me"
-    assert attach.target == visit.peer.links[command.link_id].link.attach.target  # type: ignore[union-attr]
+    assert attach.target == Target("amqps://localhost:5672/Deep/Q")
     assert attach.max_message_size == 262_144
     assert type(attach.max_message_size) in (int, ULong)
     assert (attach.snd_settle_mode, attach.rcv_settle_mode) == (0, 1)

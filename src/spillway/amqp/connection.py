@@ -8,7 +8,7 @@ state is the table in `rules`, which a test walks.
 from typing import TYPE_CHECKING, Final
 
 from spillway.amqp import states
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import FRAME_ELEMENTS_MAX, Budget
 from spillway.amqp.errors import CONNECTION, FRAMING_ERROR, INVALID_FIELD, AmqpError, ProtocolError, error_from
 from spillway.amqp.events import (
     ConnectionClosed,
@@ -70,7 +70,9 @@ class ConnectionOptions:
         sasl_mechanisms: list[str] | None = None,
         sasl_response: bytes = b"",
         incoming_window: int = (1 << 31) - 1,
+        sessions_max: int = 5_000,
         links_max: int = 5_000,
+        elements_max: int = FRAME_ELEMENTS_MAX,
         partial_bytes_max: int = 32 * 1024 * 1024,
         properties: dict[str, str] | None = None,
         is_sasl_required: bool = False,
@@ -86,7 +88,10 @@ class ConnectionOptions:
         self.sasl_mechanisms: list[str] = [] if sasl_mechanisms is None else sasl_mechanisms
         self.sasl_response = sasl_response
         self.incoming_window = incoming_window
+        # The owner may raise these as it learns to trust the peer.
+        self.sessions_max = sessions_max
         self.links_max = links_max
+        self.elements_max = elements_max  # of one frame
         self.partial_bytes_max = partial_bytes_max
         self.properties = properties
         self.is_sasl_required = is_sasl_required
@@ -326,7 +331,7 @@ class Connection:
         """Any fault here just ends the connection: there is no close before an open."""
         body: Performative | None = None
         if frame.kind == SASL and frame.at < frame.end:
-            body, _ = decode_body(frame, Budget())
+            body, _ = decode_body(frame, Budget(self.options.elements_max))
         if isinstance(body, SaslInit) and self.state == states.SASL_INIT:
             self._on_init(body)
         elif isinstance(body, SaslMechanisms) and self.state == states.SASL_MECHANISMS:
@@ -376,7 +381,7 @@ class Connection:
             if self.state == states.CLOSE_SENT:
                 return
             raise ProtocolError(CONNECTION, FRAMING_ERROR, "A SASL frame after SASL.")
-        body, at = decode_body(frame, Budget())
+        body, at = decode_body(frame, Budget(self.options.elements_max))
         if self.state == states.OPENED:
             session = self.sessions_by_remote_channel.get(frame.channel)
             if session is None or session.state != states.SESSION_MAPPED:
@@ -454,6 +459,9 @@ class Connection:
             if session is None or session.remote_channel >= 0:
                 self.fail(states.ILLEGAL_STATE, f"No begin of ours waits on channel {begin.remote_channel}.")
                 return
+        elif len(self.sessions) >= self.options.sessions_max:
+            self.fail(states.RESOURCE_LIMIT_EXCEEDED, "Too many sessions on this connection.")
+            return
         else:
             local_channel = self._free_channel(channel)
             session = Session(self, local_channel)

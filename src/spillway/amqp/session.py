@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from spillway.amqp.connection import Connection
 
 OUTGOING_WINDOW: Final = (1 << 31) - 1  # we hold back nothing of our own accord
+# AMQP has no limit. Thousands of links are kept by their names; those of the SDKs have some hundred characters.
+NAME_CHARS_MAX: Final = 1_024
 
 
 class Session:
@@ -244,6 +246,9 @@ class Session:
         if connection.links_count >= 2 * connection.options.links_max:
             connection.fail(states.RESOURCE_LIMIT_EXCEEDED, "Too many links, and refused ones not detached.")
             return
+        if len(attach.name) > NAME_CHARS_MAX:
+            self.fail(INVALID_FIELD, f"The name of a link has at most {NAME_CHARS_MAX} characters.")
+            return
         self.errored_handles.discard(attach.handle)
         is_sender = attach.role
         link = self.awaiting.pop((attach.name, is_sender), None)
@@ -273,6 +278,7 @@ class Session:
         if connection.links_count > connection.options.links_max:
             link.refuse(AmqpError(states.RESOURCE_LIMIT_EXCEEDED, "Too many links on this connection."))
             link.is_fault_ours_to_tell = True  # the owner never heard of it
+            link.attach = None
             return
         older = connection.names.get((link.name, link.is_sender))
         if older is not None:

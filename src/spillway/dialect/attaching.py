@@ -1,6 +1,6 @@
 """What a client wants with a link: an entity, its `$management` node, or `$cbs` (wire-contract section 5)."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import SND_SETTLED, Coordinator, Source, Target
@@ -10,6 +10,8 @@ from spillway.dialect.annotations import SESSION_FILTER
 from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.rights import ANY, LISTEN, SEND
 from spillway.model.errors import ArgumentError, NotAllowed, NotImplementedHere, entity_not_found
+
+REPLY_ADDRESS_CHARS_MAX: Final = 1_024  # kept for as long as the link lives
 
 
 class Directory(Protocol):
@@ -58,8 +60,10 @@ def _open_receiver(
         return Opening(receiver, AttachReceiver(number, address.path, deletes))
     deny_missing.check(address)
     target_address = target.address if isinstance(target, Target) else None
+    if target_address is not None and len(target_address) > REPLY_ADDRESS_CHARS_MAX:
+        raise ArgumentError(f"The target of a link for answers has at most {REPLY_ADDRESS_CHARS_MAX} characters.")
     rights = 0 if address.node == CBS else ANY
-    return Opening(ReplyLink(number, link, address, rights, target_address, source.address or ""), None)
+    return Opening(ReplyLink(number, link, address, rights, target_address, shown(source.address or "")), None)
 
 
 def _address_of(address: str | None, dynamic: bool) -> Address:

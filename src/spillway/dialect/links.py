@@ -1,5 +1,6 @@
 """What a peer keeps for each of its links: whose they are, what they need, and how far their credit goes."""
 
+from collections import deque
 from typing import Final
 
 from spillway.amqp.link import Link
@@ -16,7 +17,9 @@ DELIVERIES_AHEAD_MIN: Final = 16
 DELIVERY_BYTES_AHEAD_MAX: Final = 2 * limits.MIB
 # Python grants 10,000 once on its `$cbs` and `$management` links and never again, meaning "as many as you like".
 GENEROUS_CREDIT: Final = 10_000
+# Answers that a connection does not take: beyond this its links for them are ended.
 HELD_REPLY_BYTES_MAX: Final = 4 * limits.MIB
+HELD_REPLY_BYTES_STRANGER_MAX: Final = 64 * limits.KIB  # before the first token
 
 
 class PeerLink:
@@ -86,14 +89,14 @@ class RequestLink(PeerLink):
 
 
 class ReplyLink(PeerLink):
-    """The client receives the answers. They wait here while there is no credit for them."""
+    """The client receives the answers. They wait here while its credit or its session's window is used up."""
 
     def __init__(self, number: int, link: Link, address: Address, rights: int, target: str | None, source: str) -> None:
         super().__init__(number, link, address, rights)
         self.target = target
         self.source = source
         self.is_generous = False
-        self.held: list[bytes] = []
+        self.held: deque[bytes] = deque()
         self.held_bytes = 0
         self.sent_count = 0
 
@@ -101,10 +104,10 @@ class ReplyLink(PeerLink):
         return reply_to == self.target or reply_to == self.link.name or reply_to == self.source
 
     def reply(self, payload: bytes) -> bool:
-        """Send an answer, or keep it until there is credit. False: nobody is there to hear it."""
+        """Send an answer, or keep it until it may be sent. False: nobody is there to hear it."""
         if not self.link.is_open:
             return False
-        if self.held or (self.link.credit <= 0 and not self.is_generous):
+        if self.held or not self._may_send():
             self.held.append(payload)
             self.held_bytes += len(payload)
             return True
@@ -114,12 +117,19 @@ class ReplyLink(PeerLink):
     def on_credit(self, drain: bool) -> None:
         if self.link.credit >= GENEROUS_CREDIT:
             self.is_generous = True
-        while self.held and self.link.credit > 0:
-            payload = self.held.pop(0)
-            self.held_bytes -= len(payload)
-            self._send(payload)
+        self.send_held()
         if drain:
             self.link.drained()
+
+    def send_held(self) -> None:
+        while self.held and self._may_send():
+            payload = self.held.popleft()
+            self.held_bytes -= len(payload)
+            self._send(payload)
+
+    def _may_send(self) -> bool:
+        link = self.link
+        return link.is_open and (link.credit > 0 or self.is_generous) and link.session.window > 0
 
     def _send(self, payload: bytes) -> None:
         self.sent_count += 1

@@ -5,26 +5,30 @@ decides nothing about messages. A fault of ours inside it is raised after the co
 owner to log; a client's fault never is.
 """
 
+from collections import deque
 from typing import Final, Protocol
 
+from spillway.amqp.codec import FRAME_ELEMENTS_MAX, LOGIN_ELEMENTS_MAX
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
     AttachRequested,
     ConnectionClosed,
+    ConnectionOpened,
     DispositionReceived,
     Event,
     FlowReceived,
     LinkDetached,
     SaslRequested,
     SessionEnded,
+    TransferAborted,
     TransferReceived,
     TransferTooLarge,
 )
 from spillway.amqp.link import Link
-from spillway.amqp.performatives import ACCEPTED, RELEASED, Received, Rejected, Source, Target
+from spillway.amqp.performatives import ACCEPTED, RELEASED, Attach, Received, Rejected, Source, Target
 from spillway.amqp.types import Int, Symbol
-from spillway.broker.commands import Command, Credit, Detach, Send, Settle, Undelivered
+from spillway.broker.commands import Command, Credit, Detach, Peek, ReceiveDeferred, Request, Send, Settle, Undelivered
 from spillway.broker.effects import (
     Answer,
     Attached,
@@ -46,6 +50,7 @@ from spillway.dialect.delivery import encode_delivery
 from spillway.dialect.errors import ConnectionForced, Tracker, amqp_error, tracked_text
 from spillway.dialect.links import (
     HELD_REPLY_BYTES_MAX,
+    HELD_REPLY_BYTES_STRANGER_MAX,
     ClientReceiver,
     ClientSender,
     PeerLink,
@@ -54,7 +59,7 @@ from spillway.dialect.links import (
 )
 from spillway.dialect.outcomes import echo_of, settlement_of
 from spillway.dialect.requests import RequestMessage, decode_request, encode_response
-from spillway.dialect.rights import FOR_EVER, Grants, Rights, authorise
+from spillway.dialect.rights import FOR_EVER, Grant, Grants, Rights, authorise
 from spillway.model import limits
 from spillway.model.errors import (
     BrokerError,
@@ -62,6 +67,7 @@ from spillway.model.errors import (
     MessageTooLarge,
     NotAllowed,
     NotImplementedHere,
+    QuotaExceeded,
     ServerBusy,
     Unauthorized,
 )
@@ -71,6 +77,13 @@ INCOMING_WINDOW: Final = (1 << 31) - 1  # Python counts its transfers in its own
 REQUESTS_MAX: Final = 1_000  # under way at once on one connection
 REQUESTS_UNREAD_MAX: Final = 8  # under way while the client does not read: each may answer with a megabyte
 REQUEST_CREDIT: Final = 100
+BROWSING_MAX: Final = 4  # requests for messages with the core at once: each may answer with megabytes
+BROWSE_LATER_MAX: Final = 200  # and those that wait for them
+# Before its first token a client needs one session and two links to `$cbs`; with no more than this a thousand of them
+# can be borne.
+STRANGER_SESSIONS_MAX: Final = 16
+STRANGER_LINKS_MAX: Final = 32
+STRANGER_PARTIAL_BYTES_MAX: Final = 128 * limits.KIB
 
 
 class Ids(Protocol):
@@ -125,6 +138,9 @@ class Peer:
         self.requests: dict[int, PendingRequest] = {}
         self.replies: dict[str, list[ReplyLink]] = {}  # by session and node
         self.window_bound: dict[int, ClientReceiver] = {}  # would take more if the session's window opened
+        self.holding: dict[int, ReplyLink] = {}  # answers wait there for credit or the session's window
+        self.browsing_count = 0  # requests with the core whose answers are messages
+        self.browse_later: deque[Request] = deque()  # such requests that wait for the others' answers
 
     # -- what the pump asks -----------------------------------------------------------------------------------------
 
@@ -149,6 +165,8 @@ class Peer:
             self._handle_events(now_ms)
             if self.window_bound:
                 self._retell_window_bound()
+            if self.holding:
+                self._send_held()
         except Exception:
             self._break()
             raise
@@ -188,6 +206,7 @@ class Peer:
         if is_writable == self.is_writable:
             return
         self.is_writable = is_writable
+        self._browse()
         for link in self.links.values():
             if isinstance(link, ClientReceiver):
                 if is_writable:
@@ -265,6 +284,12 @@ class Peer:
                 self._forget_link(link)
         elif isinstance(event, TransferTooLarge):
             self._on_too_large(event, now_ms)
+        elif isinstance(event, TransferAborted):
+            self._top_up(event.link)
+        elif isinstance(event, ConnectionOpened):
+            # What it says of itself is not for us, and not for us to keep.
+            event.open.properties = None
+            event.open.offered_capabilities = event.open.desired_capabilities = None
         elif isinstance(event, SaslRequested):
             self._on_sasl(event)
         elif isinstance(event, ConnectionClosed):
@@ -273,8 +298,17 @@ class Peer:
     def _on_sasl(self, event: SaslRequested) -> None:
         verdict = sasl.judge(event.mechanism, event.response, self.rights, self.is_plain_allowed)
         if verdict.grant is not None:
-            self.grants.add(verdict.grant)
+            self._allow(verdict.grant)
         self.connection.sasl_done(verdict.code)
+
+    def _allow(self, grant: Grant) -> None:
+        """It has shown a right to be here: from now on it may have what costs memory."""
+        self.grants.add(grant)
+        options = self.connection.options
+        options.sessions_max = limits.CHANNEL_MAX + 1
+        options.links_max = limits.LINKS_PER_CONNECTION_MAX
+        options.elements_max = FRAME_ELEMENTS_MAX
+        options.partial_bytes_max = limits.PARTIAL_BYTES_MAX
 
     # -- sends ----------------------------------------------------------------------------------------------------
 
@@ -293,14 +327,16 @@ class Peer:
 
     def _on_too_large(self, event: TransferTooLarge, now_ms: int) -> None:
         link = event.link
-        user = link.user
-        if isinstance(user, RequestLink):
-            link.grant(REQUEST_CREDIT)
-        elif link.credit_left <= limits.LINK_CREDIT // 2:
-            link.grant(limits.LINK_CREDIT)
+        self._top_up(link)
         what = "batch" if event.message_format == BATCH_FORMAT else "message"
         error = MessageTooLarge(f"The {what} has {event.size} bytes; at most {link.max_message_size} are allowed.")
         self._reject(link, event.delivery_id, event.settled, error, now_ms)
+
+    def _top_up(self, link: Link) -> None:
+        """What was not a message has used up credit too."""
+        credit = REQUEST_CREDIT if isinstance(link.user, RequestLink) else limits.LINK_CREDIT
+        if link.credit_left <= credit // 2:
+            link.grant(credit)
 
     def _reject(self, link: Link, delivery_id: int, is_settled: bool, error: BrokerError, now_ms: int) -> None:
         """Never a detach: JavaScript would wait for its own timeout (wire-contract trap 4)."""
@@ -389,6 +425,8 @@ class Peer:
                     raise denied
         except BrokerError as error:
             link.refuse(amqp_error(error, self.tracker, shown_address(link), now_ms))
+            if link.attach is not None:
+                _strip(link.attach)
             return
         link.user = user
         self.links[user.number] = user
@@ -418,6 +456,7 @@ class Peer:
             {Symbol(ENTITY_TYPE): Int(ENTITY_TYPE_QUEUE)},
             bytes_max,
         )
+        _strip(attach)
 
     def _forget_link(self, link: Link) -> None:
         """It has ended. What was never begun on the wire goes back; what was keeps its lock (contract H13)."""
@@ -430,6 +469,7 @@ class Peer:
             self.replies[key].remove(user)
             if not self.replies[key]:
                 del self.replies[key]
+            self.holding.pop(user.number, None)
             return
         if isinstance(user, RequestLink):
             return
@@ -450,6 +490,7 @@ class Peer:
             self._forget_link(user.link)
         self.forgotten += list(self.requests)
         self.requests.clear()
+        self.browse_later.clear()
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -489,14 +530,14 @@ class Peer:
             grant = self.rights.check_token(put.token, put.audience, now_ms)
             # Azure refuses an entity that does not exist here, with 404. Python then retries for 17 s and shows no text
             # at all; refused at attach, it says at once which entity is missing (docs/adr/0005).
-            self.grants.add(grant)
+            self._allow(grant)
             self.unauthorised_until_ms = 0
             if grant.expires_ms < FOR_EVER and (self.next_expiry_ms == 0 or grant.expires_ms < self.next_expiry_ms):
                 self.next_expiry_ms = grant.expires_ms
         except BrokerError as error:
             code = error.status_code
             text = tracked_text(error.description, self.tracker, "$cbs", now_ms)
-        reply.reply(encode_response(request.message_id, cbs.status_properties(code, text), None))
+        self._reply(reply, encode_response(request.message_id, cbs.status_properties(code, text), None), now_ms)
 
     def _manage(self, node: RequestLink, request: RequestMessage, reply: ReplyLink, now_ms: int) -> None:
         operation = ""
@@ -505,7 +546,7 @@ class Peer:
             denied = authorise(self.grants, node.scope, management.rights_for(operation), now_ms)
             if denied is not None:
                 raise denied
-            self._check_room(reply)
+            self._check_room()
             number = self.ids.next()
             command = management.read_command(operation, number, node.path, request.body, self.tracker)
         except BrokerError as error:
@@ -514,11 +555,41 @@ class Peer:
         omits_body = management.read_omits_body(request.body)
         self.requests[number] = PendingRequest(operation, request.message_id, node.path, omits_body, reply)
         self.registered.append(number)
-        self.commands.append(command)
+        if isinstance(command, (Peek, ReceiveDeferred)):
+            self.browse_later.append(command)
+            self._browse()
+        else:
+            self.commands.append(command)
 
-    def _check_room(self, reply: ReplyLink) -> None:
+    def _browse(self) -> None:
+        """A few requests for messages at a time, and none while the client does not read: answers are large."""
+        while self.browse_later and self.browsing_count < BROWSING_MAX and self.is_writable:
+            self.browsing_count += 1
+            self.commands.append(self.browse_later.popleft())
+
+    def _reply(self, reply: ReplyLink, payload: bytes, now_ms: int) -> bool:
+        """Say an answer, now or when the client takes it. One that takes none loses the link."""
+        if not reply.reply(payload):
+            return False
+        if reply.held:
+            self.holding[reply.number] = reply
+            held_bytes = -len(payload)  # one answer may be larger than all that may wait
+            for other in self.holding.values():
+                held_bytes += other.held_bytes
+            if held_bytes > (HELD_REPLY_BYTES_MAX if self.is_authorised else HELD_REPLY_BYTES_STRANGER_MAX):
+                text = "Too many answers wait for credit on this link: grant some before asking for more."
+                self._end_link(reply, QuotaExceeded(text), now_ms)
+        return True
+
+    def _send_held(self) -> None:
+        for reply in list(self.holding.values()):
+            reply.send_held()
+            if not reply.held:
+                del self.holding[reply.number]
+
+    def _check_room(self) -> None:
         requests_max = REQUESTS_MAX if self.is_writable else REQUESTS_UNREAD_MAX
-        if len(self.requests) >= requests_max or reply.held_bytes > HELD_REPLY_BYTES_MAX:
+        if len(self.requests) >= requests_max or len(self.browse_later) >= BROWSE_LATER_MAX:
             raise ServerBusy(
                 "Too many requests of this connection are waiting for their answers to be read. Try later."
             )
@@ -528,7 +599,9 @@ class Peer:
     ) -> bool:
         text = tracked_text(error.description, self.tracker, path, now_ms)
         properties = management.error_properties(error, text)
-        return reply.reply(encode_response(correlation_id, properties, management.failure_body(operation)))
+        return self._reply(
+            reply, encode_response(correlation_id, properties, management.failure_body(operation)), now_ms
+        )
 
     # -- effects ----------------------------------------------------------------------------------------------------
 
@@ -553,6 +626,8 @@ class Peer:
             self._attached(user, now_ms)
         elif isinstance(effect, Refused):
             link.refuse(self._say(effect.error, link, now_ms))
+            if link.attach is not None:
+                _strip(link.attach)
             self._forget_link(link)
         elif isinstance(effect, Detached):
             self._end_link(user, effect.error, now_ms)
@@ -601,13 +676,16 @@ class Peer:
         if pending is None:
             return False
         self.forgotten.append(answer.to)
+        if pending.operation == management.PEEK or pending.operation == management.RECEIVE:
+            self.browsing_count -= 1
+            self._browse()
         if isinstance(answer, Failed):
             return self._reply_failure(
                 pending.reply, pending.operation, pending.correlation_id, answer.error, pending.path, now_ms
             )
         response = management.response_to(pending, answer)
         properties = management.status_properties(response.status)
-        return pending.reply.reply(encode_response(pending.correlation_id, properties, response.body))
+        return self._reply(pending.reply, encode_response(pending.correlation_id, properties, response.body), now_ms)
 
     # -- ends -------------------------------------------------------------------------------------------------------
 
@@ -649,5 +727,18 @@ def _connection_options(options: PeerOptions) -> ConnectionOptions:
         idle_timeout_ms=limits.IDLE_TIMEOUT_MS,
         sasl_mechanisms=list(sasl.MECHANISMS),
         incoming_window=INCOMING_WINDOW,
-        links_max=limits.LINKS_PER_CONNECTION_MAX,
+        sessions_max=STRANGER_SESSIONS_MAX,
+        links_max=STRANGER_LINKS_MAX,
+        elements_max=LOGIN_ELEMENTS_MAX,
+        partial_bytes_max=STRANGER_PARTIAL_BYTES_MAX,
     )
+
+
+def _strip(attach: Attach) -> None:
+    """The link is answered. What its attach said at length would stay with us for as long as the link."""
+    attach.source = None
+    attach.target = None
+    attach.unsettled = None
+    attach.properties = None
+    attach.offered_capabilities = None
+    attach.desired_capabilities = None

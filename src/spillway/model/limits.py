@@ -70,4 +70,5 @@ IDLE_TIMEOUT_MS: Final = 240_000
 HEADER_TIMEOUT_MS: Final = 5_000  # a socket that says nothing
 TOKEN_TIMEOUT_MS: Final = 20_000  # a connection without a valid token (Azure's rule)
 OUTPUT_BYTES_PAUSE: Final = 1 * MIB  # unsent bytes of a connection: no more deliveries until it reads
+PARTIAL_BYTES_MAX: Final = 32 * MIB  # of unfinished deliveries of several frames
 LINK_CREDIT: Final = 1_000  # what a sender is granted, topped up at half
