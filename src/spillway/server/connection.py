@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from spillway.model import limits
 from spillway.model.errors import BrokerError
+from spillway.server.clock import Timer
 from spillway.server.pump import Pump, PumpedPeer
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 # then still comes, at most a turn's worth per link. Beyond this the client is not worth the memory.
 OUTPUT_BYTES_MAX: Final = 64 * limits.MIB
 LAST_READ_BYTES: Final = 64 * limits.KIB
+LINGER_MS: Final = 10_000  # for a client to read the last of what it was told
 
 
 class ClientConnection(asyncio.Protocol):
@@ -35,6 +37,7 @@ class ClientConnection(asyncio.Protocol):
         self.is_lost = False
         self.is_closing = False
         self.is_reading = True
+        self.lingering: Timer | None = None  # until it is cut off
 
     # -- what the transport says --------------------------------------------------------------------------------
 
@@ -54,11 +57,14 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """The transport closes itself. A client that has stopped sending gets no more deliveries."""
+        self.linger()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.is_lost:
             return
         self.is_lost = True
+        if self.lingering is not None:
+            self.lingering.cancel()
         if isinstance(error, OSError) and not self.is_closing:
             self.read_the_rest()
         log.debug("namespace=%s client=%s gone%s", self.pump.name, self.where, f": {error}" if error else "")
@@ -117,6 +123,12 @@ class ClientConnection(asyncio.Protocol):
         if self.transport is not None and not self.is_closing:
             self.is_closing = True
             self.transport.close()
+            self.linger()
+
+    def linger(self) -> None:
+        """A closed transport still waits for its client to read the rest, for ever if it never does."""
+        if not self.is_lost and self.lingering is None:
+            self.lingering = self.pump.clock.call_at(self.pump.clock.now_ms() + LINGER_MS, self.abort)
 
     def abort(self) -> None:
         if self.transport is not None and not self.is_lost:
