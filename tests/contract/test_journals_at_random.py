@@ -227,7 +227,7 @@ small = st.integers(0, 200)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), small, small, small), min_size=40, max_size=150))
 def test_every_query_answers_as_a_dictionary_would(kind: str, steps: list[Choices]) -> None:
     with tempfile.TemporaryDirectory() as directory:

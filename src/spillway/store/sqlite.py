@@ -30,6 +30,16 @@ Item: TypeAlias = tuple[Turn | Query | None, int, int]  # None: close; ticket; s
 Told: TypeAlias = tuple[int, Rows | None]  # ticket, and the answer if it was a query
 
 
+def room_bytes(free_bytes: int, wal_bytes: int, free_page_bytes: int, wal_bytes_max: int) -> int:
+    """Pages inside the file are reached through the log, so they count only while the log has room to grow.
+
+    Half as much again as its usual size: the commit that makes it too long is still written to it.
+    """
+    if free_bytes + wal_bytes < wal_bytes_max * 3 // 2:
+        return free_bytes
+    return free_bytes + free_page_bytes
+
+
 class SqliteJournal:
     """`synchronous` other than FULL, `vfs` and `wal_bytes_max` are for tests."""
 
@@ -106,16 +116,12 @@ class SqliteJournal:
         return self._free_bytes
 
     def _read_free_bytes(self) -> int:
-        """Pages inside the file are reached through the log, so they count only while the log has room to grow."""
         found = os.statvfs(self.path.parent)
-        free_bytes = found.f_bavail * found.f_frsize
         try:
             wal_bytes = log_of(self.path).stat().st_size
         except FileNotFoundError:
             wal_bytes = 0
-        if free_bytes + wal_bytes < self._wal_bytes_max:
-            return free_bytes
-        return free_bytes + self._free_page_bytes
+        return room_bytes(found.f_bavail * found.f_frsize, wal_bytes, self._free_page_bytes, self._wal_bytes_max)
 
     def close(self) -> None:
         """Raises if what was submitted could not be made durable; says nothing of a failure that was told before."""
