@@ -127,6 +127,16 @@ class LiveBroker:
 
         self.run(move())
 
+    def cut(self) -> None:
+        """Break every connection, as a failing network does: nobody says goodbye."""
+
+        async def abort_all() -> None:
+            for connection in list(self.server.pump.connections):
+                connection.abort()
+            await self.server.pump.until(self.server.pump.is_deserted, START_S)
+
+        self.run(abort_all())
+
     @contextlib.contextmanager
     def tap(self) -> Iterator[Tap]:
         """Listen in on the connections that are made meanwhile."""

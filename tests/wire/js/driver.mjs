@@ -152,6 +152,7 @@ const commands = new Map(Object.entries({
     const receiver = receiverOf(command);
     const messages = await receiver.peekMessages(command.count ?? 1, {
       ...(command.from ? { fromSequenceNumber: command.from } : {}),
+      ...(command.omitBody ? { omitMessageBody: true } : {}),
     });
     return messages.map((message) => told(message, receiver));
   },
