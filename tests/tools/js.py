@@ -130,6 +130,8 @@ class JavaScript:
             self._process.kill()
             self._process.wait()
         self._reader.join(5)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def __enter__(self) -> Self:
         return self

@@ -24,6 +24,7 @@ from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
 from spillway.server.namespace_server import NamespaceServer, ServerOptions
 from spillway.server.pump import PumpedPeer
 from spillway.server.tls import ensure_certificates, server_context
+from spillway.store.journal import Journal
 from spillway.store.memory import MemoryJournal
 from tests.wire.tap import Tap, TappedPeer
 
@@ -31,6 +32,7 @@ NAMESPACE = "wire"
 START_S = 30.0
 LOOK_AGAIN_S = 0.005
 PEEK_MAX = 1_000
+AHEAD_MS_MAX = 50 * 60 * 1000  # the SDKs sign their tokens for an hour of real time
 T = TypeVar("T")
 
 
@@ -47,7 +49,8 @@ class MovableClock(BrokerClock):
 class LiveBroker:
     """One namespace. Everything but `connection_string` happens on its own thread, on behalf of the caller."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, journal: Journal | None = None) -> None:
+        self._journal = journal or MemoryJournal()
         self.certificates = ensure_certificates(directory, "localhost")
         self.faults: list[BaseException] = []  # for which the broker would have stopped itself
         self._names = itertools.count(1)
@@ -61,7 +64,7 @@ class LiveBroker:
     async def _start(self) -> NamespaceServer:
         server = NamespaceServer(
             ServerOptions(NAMESPACE, port=0),
-            MemoryJournal(),
+            self._journal,
             root_rights(DEVELOPMENT_KEY),
             server_context(self.certificates),
             self.faults.append,
@@ -122,6 +125,7 @@ class LiveBroker:
             clock = self.server.clock
             assert isinstance(clock, MovableClock)
             clock.ahead_of_real_ms += seconds * 1000
+            assert clock.ahead_of_real_ms < AHEAD_MS_MAX, "the SDKs' tokens would run out: use another broker"
             self.server.pump.wake()
             await self.server.pump.until(self.server.pump.is_idle, START_S)
 
