@@ -79,6 +79,8 @@ async def test_connections_that_come_and_go_leave_nothing_behind(server: Namespa
     await until(lambda: not server.pump.connections)
     assert server.pump.owners == {}
     assert server.door.tasks == set()
+    assert not server.lobby.strangers
+    assert not server.lobby.leaving
 
 
 async def test_a_queue_that_is_there_keeps_its_settings_unless_others_are_given(tmp_path: Path) -> None:

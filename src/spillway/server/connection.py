@@ -28,11 +28,19 @@ LINGER_MS: Final = 10_000  # for a client to read the last of what it was told
 class ClientConnection(asyncio.Protocol):
     """`raw` is the socket below the transport, or None if it cannot be read past it (TLS)."""
 
-    def __init__(self, pump: Pump, make_peer: Callable[[], PumpedPeer], raw: socket.socket | None, where: str) -> None:
+    def __init__(
+        self,
+        pump: Pump,
+        make_peer: Callable[[], PumpedPeer],
+        raw: socket.socket | None,
+        where: str,
+        on_lost: "Callable[[ClientConnection], None] | None" = None,
+    ) -> None:
         self.pump = pump
         self.peer: PumpedPeer = make_peer()
         self.raw = raw
         self.where = where  # the client's address, for the log
+        self.on_lost = on_lost
         self.transport: asyncio.Transport | None = None
         self.is_lost = False
         self.is_closing = False
@@ -65,6 +73,8 @@ class ClientConnection(asyncio.Protocol):
         self.is_lost = True
         if self.lingering is not None:
             self.lingering.cancel()
+        if self.on_lost is not None:
+            self.on_lost(self)
         if isinstance(error, OSError) and not self.is_closing:
             self.read_the_rest()
         log.debug("namespace=%s client=%s gone%s", self.pump.name, self.where, f": {error}" if error else "")

@@ -113,7 +113,7 @@ class Door:
 
     def amqp(self, raw: socket.socket | None, where: str, is_secret: bool) -> ClientConnection:
         """A client that speaks AMQP comes in, as a stranger."""
-        connection = ClientConnection(self.pump, lambda: self.make_peer(is_secret), raw, where)
+        connection = ClientConnection(self.pump, lambda: self.make_peer(is_secret), raw, where, self.lobby.leave)
         self.lobby.enter_stranger(connection, self.pump.clock.now_ms())
         return connection
 

@@ -47,8 +47,10 @@ class Lobby:
         self.make_room()
 
     def leave(self, guest: Guest) -> None:
+        """Known, or gone: who is remembered here keeps everything it ever opened in memory."""
         self.silent.pop(guest, None)
         self.strangers.pop(guest, None)
+        self.leaving.pop(guest, None)
 
     def make_room(self) -> None:
         while len(self) > self.guests_max:
