@@ -18,8 +18,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 HOT_ROOMS = ("model", "amqp", "dialect", "broker")
-# int, str and list subclasses with fields of their own: slower compiled than not.
-UNCOMPILED = {"src/spillway/amqp/types.py"}
+# int, str and list subclasses with fields of their own: slower compiled than not. The grammar is lark's.
+UNCOMPILED = {"src/spillway/amqp/types.py", "src/spillway/broker/filter_grammar.py"}
 BUILDS = {"build", "build_ext", "bdist_wheel", "install"}
 
 WANTED = os.environ.get("SPILLWAY_COMPILE", "")

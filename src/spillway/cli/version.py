@@ -10,8 +10,8 @@ from typing import Annotated, Final
 import typer
 
 HOT_ROOMS: Final = ("model", "amqp", "dialect", "broker")
-# Values with fields of their own, left to the interpreter (setup.py).
-UNCOMPILED: Final = frozenset({"spillway.amqp.types"})
+# Values with fields of their own and the grammar of rules, left to the interpreter (setup.py).
+UNCOMPILED: Final = frozenset({"spillway.amqp.types", "spillway.broker.filter_grammar"})
 
 
 def command(
