@@ -69,7 +69,7 @@ def described(code: int, *fields: object) -> bytes:
 def test_every_performative_comes_back(performative: Performative) -> None:
     decoded = decode(body_of(performative))
     assert same(plain(decoded), plain(performative))
-    assert decoded == performative
+    assert decoded == performative or "nan" in repr(performative)  # which is not equal to itself
 
 
 @settings(max_examples=60, deadline=None)
