@@ -5,6 +5,7 @@
 It retries nothing, so whatever it notices is an error. One JSON line a round on stdout; it ends when stdin does.
 """
 
+import contextlib
 import json
 import sys
 import threading
@@ -42,7 +43,8 @@ def main() -> None:
     try:
         run(sys.argv[1], sys.argv[2])
     except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+        with contextlib.suppress(BrokenPipeError):  # nobody is left to hear it
+            print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
 
 
 if __name__ == "__main__":

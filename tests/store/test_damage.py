@@ -147,6 +147,55 @@ def test_wherever_a_byte_is_flipped_it_is_never_passed_over_in_silence(path: Pat
     assert verdicts.count("refused") > 10
 
 
+@pytest.mark.parametrize(("index", "bounds"), [("parked_due", (51, 60)), ("message_expiry", (1, 40))])
+def test_a_flipped_byte_in_an_index_is_refused_and_the_index_can_be_made_anew(
+    tmp_path: Path, index: str, bounds: tuple[int, int]
+) -> None:
+    """An index that lies would let a message expire or fall due at the wrong time, and nobody would know."""
+    path = tmp_path / "timed.db"
+    desk = opened(path)
+    desk.submit_records(queue_put(1), *(added(1, number, b"", time_ms=70_000 + number) for number in range(1, 41)))
+    desk.submit_records(*(added(1, number, b"", SCHEDULED, 70_000 + number) for number in range(51, 61)))
+    desk.journal.close()
+    sound = path.read_bytes()
+    connection = apsw.Connection(str(path))
+    ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (index,)).fetchall()
+    connection.close()
+    assert isinstance(page, int)
+    for number in range(bounds[0], bounds[1] + 1, 3):
+        time_bytes = (70_000 + number).to_bytes(3, "big")
+        flip(path, sound.index(time_bytes, (page - 1) * 8192) + 1)
+        with pytest.raises(StoreDamaged, match=f"REINDEX {index}"):
+            SqliteJournal(path).recover()
+        assert any(index in finding for finding in check(path))
+        path.write_bytes(sound)
+        path.with_name("timed.db-wal").unlink(missing_ok=True)
+    flip(path, sound.index((70_000 + bounds[0]).to_bytes(3, "big"), (page - 1) * 8192) + 1)
+    connection = apsw.Connection(str(path))
+    connection.execute(f"REINDEX {index}")
+    connection.close()
+    again = opened(path)
+    rows = again.ask(LoadDue(1, 70_055, ALL, ALL))
+    again.journal.close()
+    assert (numbers(rows), rows.next_ms) == ([51, 52, 53, 54, 55], 70_056)
+
+
+def test_a_flipped_time_in_a_message_is_that_messages_damage_and_not_its_indexs(tmp_path: Path) -> None:
+    path = tmp_path / "timed.db"
+    desk = opened(path)
+    desk.submit_records(queue_put(1), *(added(1, number, b"", time_ms=70_000 + number) for number in range(1, 41)))
+    desk.journal.close()
+    connection = apsw.Connection(str(path))
+    ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'message'").fetchall()
+    connection.close()
+    assert isinstance(page, int)
+    flip(path, path.read_bytes().index((70_007).to_bytes(3, "big"), (page - 1) * 8192) + 1)
+    again = opened(path)
+    rows = again.ask(everything(1))
+    again.journal.close()
+    assert rows.corrupt == [7] and len(rows.messages) == 39
+
+
 def test_a_cut_file_is_refused(path: Path, tmp_path: Path) -> None:
     content = path.read_bytes()
     copy = tmp_path / "copy.db"

@@ -56,8 +56,6 @@ from spillway.amqp.types import (
     UShort,
 )
 
-DELIVERY_TAG_SIZE_MAX: Final = 32  # [2.8.7]
-
 
 class Fields:
     """The list of a composite, read field by field. Missing trailing fields are null [1.4]."""
@@ -335,8 +333,6 @@ def _flow(values: list[object]) -> Composite:
 def _transfer(values: list[object]) -> Composite:
     f = Fields("transfer", values, 11)
     tag = f.binary(2)
-    if tag is not None and len(tag) > DELIVERY_TAG_SIZE_MAX:
-        raise f.wrong(2)
     return Transfer(
         f.need_uint(0),
         f.uint(1),

@@ -150,6 +150,10 @@ class Outgoing:
                 if delivery is not None:
                     found.append(delivery)
         else:
+            oldest = next(iter(unsettled))  # ids rise, so the first one known is the oldest
+            span = (self.next_delivery_id - oldest) & MASK
+            if (first - oldest) & MASK >= span and (oldest - first) & MASK >= count:
+                return found  # a range beside all that is outstanding: nothing to look through
             for delivery_id, known in unsettled.items():
                 if (delivery_id - first) & MASK < count:
                     found.append(known)

@@ -101,3 +101,29 @@ FROM message
 UNION ALL
 SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
 FROM parked
+
+-- name: disagreeing_expiry
+SELECT key FROM (
+    SELECT key >> 40, expires_ms, key FROM message NOT INDEXED WHERE expires_ms > 0
+    EXCEPT
+    SELECT key >> 40, expires_ms, key FROM message INDEXED BY message_expiry WHERE expires_ms > 0 AND key >> 40 >= 0
+)
+UNION
+SELECT key FROM (
+    SELECT key >> 40, expires_ms, key FROM message INDEXED BY message_expiry WHERE expires_ms > 0 AND key >> 40 >= 0
+    EXCEPT
+    SELECT key >> 40, expires_ms, key FROM message NOT INDEXED WHERE expires_ms > 0
+)
+
+-- name: disagreeing_due
+SELECT key FROM (
+    SELECT key >> 40, due_ms, key FROM parked NOT INDEXED WHERE state = 2
+    EXCEPT
+    SELECT key >> 40, due_ms, key FROM parked INDEXED BY parked_due WHERE state = 2 AND key >> 40 >= 0
+)
+UNION
+SELECT key FROM (
+    SELECT key >> 40, due_ms, key FROM parked INDEXED BY parked_due WHERE state = 2 AND key >> 40 >= 0
+    EXCEPT
+    SELECT key >> 40, due_ms, key FROM parked NOT INDEXED WHERE state = 2
+)
