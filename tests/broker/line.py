@@ -1,8 +1,8 @@
 """A core with one queue, and words to talk to it."""
 
-from spillway.broker.commands import AttachReceiver, AttachSender, CreateQueue, Credit, Send, Settle
+from spillway.broker.commands import AttachReceiver, AttachSender, CreateEntity, Credit, Send, Settle
 from spillway.broker.effects import Deliver, Effect
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.message import Message
 from spillway.model.settlement import Settlement
 from spillway.testing.core import Core, message
@@ -16,10 +16,10 @@ DLQ_RECEIVER = 4
 class Line(Core):
     """One queue `q`; sender link 1."""
 
-    def __init__(self, settings: QueueSettings | None = None) -> None:
+    def __init__(self, settings: EntitySettings | None = None) -> None:
         super().__init__()
-        self.settings = settings or QueueSettings()
-        self.apply(CreateQueue(900, "q", self.settings), AttachSender(SENDER, "q"))
+        self.settings = settings or EntitySettings()
+        self.apply(CreateEntity(900, QUEUE, "q", self.settings), AttachSender(SENDER, "q"))
         self.delivery_id = 0
         self.limits: dict[int, int] = {}
 

@@ -11,7 +11,7 @@ from spillway.broker.commands import (
     UpdateDisposition,
 )
 from spillway.broker.effects import Deleted, Done, Failed, Messages, Scheduled
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import EntitySettings
 from spillway.model.errors import MessageNotFound
 from spillway.model.message import ACTIVE, DEFERRED, SCHEDULED
 from spillway.model.settlement import ABANDON, COMPLETE, DEFER, Settlement
@@ -90,7 +90,7 @@ def test_scheduled_messages_survive_a_restart_and_become_active_after_it(line: L
 def test_more_due_messages_than_one_sweep_takes_all_become_active(line: Line) -> None:
     schedule(line, line.now_ms + 1_000, *[b"%d" % n for n in range(1_700)])
     line.step(1_000)
-    counters = line.namespace.queues["q"].counters
+    counters = line.namespace.directory.queues["q"].counters
     assert (counters.scheduled, counters.active) == (0, 1_700)
     line.attach()
     assert bodies(line.receive(2_000)) == [b"%d" % n for n in range(1_700)]
@@ -110,7 +110,7 @@ def test_a_cancelled_message_never_appears(line: Line) -> None:
     line.step(2_000)
     line.attach()
     assert line.receive(5) == []
-    assert line.namespace.queues["q"].counters.size_bytes == 0
+    assert line.namespace.directory.queues["q"].counters.size_bytes == 0
 
 
 def test_cancelling_is_all_or_none_and_says_which_number_is_missing(line: Line) -> None:
@@ -139,7 +139,7 @@ def test_a_deferred_message_is_received_by_its_number_and_settled_by_its_token(l
     assert found.locked_until_ms == line.now_ms + line.settings.lock_duration_ms
     (done,) = line.apply(UpdateDisposition(501, "q", found.lock_tokens, Settlement(COMPLETE)))
     assert isinstance(done, Done)
-    assert line.namespace.queues["q"].counters.deferred == 0
+    assert line.namespace.directory.queues["q"].counters.deferred == 0
     assert peek(line) == []
 
 
@@ -174,11 +174,11 @@ def test_receiving_deferred_is_all_or_none(line: Line) -> None:
     (found,) = line.apply(ReceiveDeferred(501, "q", [number], True))
     assert isinstance(found, Messages)
     assert found.lock_tokens == []
-    assert line.namespace.queues["q"].counters.deferred == 0
+    assert line.namespace.directory.queues["q"].counters.deferred == 0
 
 
 def test_a_deferred_message_that_outlived_its_time_goes_when_it_is_asked_for() -> None:
-    settings = QueueSettings()
+    settings = EntitySettings()
     settings.dead_letter_on_expiry = True
     line = Line(settings)
     line.send(message(b"a", ttl_ms=10_000))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from spillway.broker.commands import CreateQueue, DeleteEntity, Peek, PlantFault, Send, UpdateQueue
+from spillway.broker.commands import CreateEntity, DeleteEntity, Peek, PlantFault, Send, UpdateEntity
 from spillway.broker.effects import Detached, Done, Failed, Refused, SendSettled, Settled
 from spillway.broker.faults import ATTACH, MANAGEMENT, SEND, SETTLE
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.errors import (
     ArgumentError,
     EntityAlreadyExists,
@@ -20,7 +20,7 @@ from tests.broker.line import DLQ_RECEIVER, RECEIVER, SENDER, Line, bodies
 
 
 def test_a_queue_exists_once_whatever_the_case_of_its_name(line: Line) -> None:
-    (failed,) = line.apply(CreateQueue(500, "Q", QueueSettings()))
+    (failed,) = line.apply(CreateEntity(500, QUEUE, "Q", EntitySettings()))
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, EntityAlreadyExists)
 
@@ -29,22 +29,22 @@ def test_a_queue_exists_once_whatever_the_case_of_its_name(line: Line) -> None:
     "name", ["", "a//b", "../x", "a/../b", "$cbs", "q/$DeadLetterQueue", "x" * 261, "a b", "-a", "a.", "ü"]
 )
 def test_a_bad_name_is_refused_with_the_rule(line: Line, name: str) -> None:
-    (failed,) = line.apply(CreateQueue(500, name, QueueSettings()))
+    (failed,) = line.apply(CreateEntity(500, QUEUE, name, EntitySettings()))
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, ArgumentError)
     assert "name" in failed.error.description
 
 
 def test_entities_settings_and_messages_survive_a_restart(line: Line) -> None:
-    settings = QueueSettings()
+    settings = EntitySettings()
     settings.lock_duration_ms = 7_000
     settings.max_delivery_count = 4
-    line.apply(UpdateQueue(500, "q", settings))
+    line.apply(UpdateEntity(500, "q", settings))
     line.send(message(b"a"))
     line.restart()
     assert line.namespace.exists("q")
     assert line.namespace.exists("Q/$DeadLetterQueue")
-    kept = line.namespace.queues["q"].settings
+    kept = line.namespace.directory.queues["q"].settings
     assert (kept.lock_duration_ms, kept.max_delivery_count) == (7_000, 4)
 
 
@@ -59,7 +59,7 @@ def test_deleting_a_queue_detaches_its_links_and_forgets_its_messages(line: Line
     assert any(isinstance(effect, Done) for effect in said)
     line.restart()
     assert not line.namespace.exists("q")
-    line.apply(CreateQueue(501, "q", QueueSettings()))
+    line.apply(CreateEntity(501, QUEUE, "q", EntitySettings()))
     line.attach()
     assert line.receive(5) == []
 
@@ -71,7 +71,7 @@ def test_a_request_under_way_hears_that_its_queue_was_deleted(line: Line) -> Non
 
 
 def test_a_dead_letter_queue_cannot_be_deleted_or_changed_on_its_own(line: Line) -> None:
-    for request in (DeleteEntity(1, "q/$DeadLetterQueue"), UpdateQueue(1, "q/$DeadLetterQueue", QueueSettings())):
+    for request in (DeleteEntity(1, "q/$DeadLetterQueue"), UpdateEntity(1, "q/$DeadLetterQueue", EntitySettings())):
         (failed,) = line.apply(request)
         assert isinstance(failed, Failed)
         assert isinstance(failed.error, NotAllowed)
@@ -102,7 +102,9 @@ def test_a_planted_fault_refuses_its_operation_until_it_is_taken_away(line: Line
 
 
 def test_a_fault_on_one_queue_leaves_the_others_alone(line: Line) -> None:
-    line.apply(CreateQueue(500, "other", QueueSettings()), PlantFault(501, "other", SEND, EntityDisabled("off")))
+    line.apply(
+        CreateEntity(500, QUEUE, "other", EntitySettings()), PlantFault(501, "other", SEND, EntityDisabled("off"))
+    )
     (sent,) = line.send(message(b"a"))
     assert isinstance(sent, SendSettled)
     assert sent.error is None

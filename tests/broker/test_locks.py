@@ -2,15 +2,15 @@
 
 import pytest
 
-from spillway.broker.commands import Detach, RenewLocks, Settle, Undelivered, UpdateDisposition, UpdateQueue
+from spillway.broker.commands import Detach, RenewLocks, Settle, Undelivered, UpdateDisposition, UpdateEntity
 from spillway.broker.effects import Done, Failed, Renewed, Settled
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import EntitySettings
 from spillway.model.errors import MessageLockLost, NotAllowed
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
 from spillway.testing.core import message
 from tests.broker.line import OTHER_RECEIVER, RECEIVER, Line, bodies, delivered
 
-LOCK_MS = QueueSettings().lock_duration_ms
+LOCK_MS = EntitySettings().lock_duration_ms
 
 
 @pytest.mark.contract("H1", "H2")
@@ -19,7 +19,7 @@ def test_receive_and_delete_removes_the_message_as_it_is_handed_over(line: Line)
     line.attach(deletes=True)
     (delivery,) = line.receive()
     assert delivery.lock_token == b""
-    assert line.namespace.queues["q"].counters.active == 0
+    assert line.namespace.directory.queues["q"].counters.active == 0
     line.restart()
     line.attach()
     assert line.receive() == []
@@ -81,7 +81,7 @@ def test_the_last_failed_delivery_moves_the_message_to_the_dead_letter_queue(lin
 
 @pytest.mark.contract("H7")
 def test_lock_expiries_count_towards_the_maximum_and_the_count_survives_a_restart() -> None:
-    settings = QueueSettings()
+    settings = EntitySettings()
     settings.max_delivery_count = 3
     line = Line(settings)
     line.send(message(b"poison"))
@@ -130,7 +130,7 @@ def test_a_lock_that_ended_while_the_process_slept_is_lost_before_its_settlement
     said = line.apply(Settle(RECEIVER, 1, delivery.lock_token, Settlement(COMPLETE), False))
     errors = [effect.error for effect in said if isinstance(effect, Settled)]
     assert isinstance(errors[0], MessageLockLost)
-    assert line.namespace.queues["q"].counters.active == 1
+    assert line.namespace.directory.queues["q"].counters.active == 1
 
 
 def test_the_same_lock_cannot_be_settled_twice(line: Line) -> None:
@@ -211,7 +211,7 @@ def test_a_lock_outlives_its_link_and_can_be_settled_by_its_token(line: Line) ->
     assert line.receive(1, OTHER_RECEIVER) == []
     (done,) = line.apply(UpdateDisposition(500, "q", [delivery.lock_token], Settlement(COMPLETE)))
     assert isinstance(done, Done)
-    assert line.namespace.queues["q"].counters.active == 0
+    assert line.namespace.directory.queues["q"].counters.active == 0
 
 
 @pytest.mark.contract("H13")
@@ -221,7 +221,7 @@ def test_settling_on_a_link_that_is_gone_says_nothing_and_changes_nothing(line: 
     (delivery,) = line.receive()
     line.apply(Detach(RECEIVER))
     assert line.settle(delivery, Settlement(COMPLETE)) == []
-    assert line.namespace.queues["q"].counters.active == 1
+    assert line.namespace.directory.queues["q"].counters.active == 1
 
 
 def test_several_tokens_are_settled_together_or_not_at_all(line: Line) -> None:
@@ -280,10 +280,10 @@ def test_changing_a_queue_drops_its_locks_without_counting(line: Line) -> None:
     line.send(message(b"one"))
     line.attach()
     (delivery,) = line.receive()
-    settings = QueueSettings()
+    settings = EntitySettings()
     settings.lock_duration_ms = 5_000
     line.credit(1)
-    again = delivered(line.apply(UpdateQueue(500, "q", settings)))
+    again = delivered(line.apply(UpdateEntity(500, "q", settings)))
     assert [d.stored.delivery_count for d in again] == [0]
     assert again[0].locked_until_ms == line.now_ms + 5_000
     (settled,) = line.settle(delivery, Settlement(COMPLETE))
@@ -298,5 +298,5 @@ def test_a_deferred_message_is_set_aside_and_not_handed_out(line: Line) -> None:
     (delivery,) = line.receive()
     line.settle(delivery, Settlement(DEFER))
     assert bodies(line.receive(5)) == [b"two"]
-    counters = line.namespace.queues["q"].counters
+    counters = line.namespace.directory.queues["q"].counters
     assert (counters.active, counters.deferred) == (1, 1)

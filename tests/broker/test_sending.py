@@ -5,7 +5,7 @@ import pytest
 from spillway.broker.commands import AttachSender, DiskNearlyFull, Send
 from spillway.broker.effects import Attached, Effect, Refused, SendSettled
 from spillway.model import limits
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import EntitySettings
 from spillway.model.errors import EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded, ServerBusy
 from spillway.testing.core import message
 from tests.broker.line import SENDER, Line, bodies
@@ -20,8 +20,8 @@ def outcome(effects: list[Effect]) -> SendSettled:
 def test_a_send_is_stored_and_accepted(line: Line) -> None:
     settled = outcome(line.send(message(b"one")))
     assert settled.error is None
-    assert line.namespace.queues["q"].counters.active == 1
-    assert line.namespace.queues["q"].counters.size_bytes == 3
+    assert line.namespace.directory.queues["q"].counters.active == 1
+    assert line.namespace.directory.queues["q"].counters.size_bytes == 3
 
 
 @pytest.mark.contract("G13")
@@ -35,9 +35,9 @@ def test_a_batch_is_stored_whole_or_not_at_all(line: Line) -> None:
     too_large = message(b"x" * (limits.MESSAGE_BYTES_MAX + 1))
     settled = outcome(line.send(message(b"one"), too_large))
     assert isinstance(settled.error, MessageTooLarge)
-    assert line.namespace.queues["q"].counters.active == 0
+    assert line.namespace.directory.queues["q"].counters.active == 0
     assert outcome(line.send(message(b"one"), message(b"two"))).error is None
-    assert line.namespace.queues["q"].counters.active == 2
+    assert line.namespace.directory.queues["q"].counters.active == 2
 
 
 def test_the_error_for_a_large_message_names_its_size_and_the_limit(line: Line) -> None:
@@ -48,7 +48,7 @@ def test_the_error_for_a_large_message_names_its_size_and_the_limit(line: Line) 
 
 
 def test_a_full_queue_refuses_with_its_quota_and_takes_again_once_emptied() -> None:
-    settings = QueueSettings()
+    settings = EntitySettings()
     settings.max_size_mb = 1
     line = Line(settings)
     for _ in range(4):
@@ -84,7 +84,7 @@ def test_a_ping_is_answered_and_never_stored(line: Line) -> None:
     line.credit(10)
     settled = outcome(line.send(message(b"", is_ping=True)))
     assert settled.error is None
-    assert line.namespace.queues["q"].counters.last_sequence_number == 0
+    assert line.namespace.directory.queues["q"].counters.last_sequence_number == 0
 
 
 def test_a_ping_in_a_batch_is_left_out_and_the_rest_is_stored(line: Line) -> None:
@@ -113,7 +113,7 @@ def test_a_dead_letter_queue_takes_no_senders(line: Line) -> None:
 
 def test_a_send_on_a_link_that_is_gone_is_dropped_without_a_word(line: Line) -> None:
     assert line.apply(Send(999, 1, [message()], False, 5)) == []
-    assert line.namespace.queues["q"].counters.active == 0
+    assert line.namespace.directory.queues["q"].counters.active == 0
 
 
 def test_a_nearly_full_disk_refuses_sends_and_still_lets_receive(line: Line) -> None:

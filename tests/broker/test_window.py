@@ -12,17 +12,17 @@ from tests.broker.line import RECEIVER, Line, bodies, delivered
 
 def test_a_deep_queue_keeps_only_its_next_messages_in_memory(line: Line) -> None:
     line.send_many(20_000)
-    window = line.namespace.queues["q"].window
+    window = line.namespace.directory.queues["q"].window
     assert len(window.resident) <= limits.RESIDENT_MESSAGES_MAX
-    assert line.namespace.queues["q"].counters.active == 20_000
+    assert line.namespace.directory.queues["q"].counters.active == 20_000
 
 
 def test_large_messages_fill_the_window_by_bytes(line: Line) -> None:
     for _ in range(100):
         line.send(message(b"x" * 200_000))
-    window = line.namespace.queues["q"].window
+    window = line.namespace.directory.queues["q"].window
     assert window.resident_bytes <= limits.RESIDENT_BYTES_MAX + limits.MESSAGE_BYTES_MAX
-    assert line.namespace.budget.bytes_used == window.resident_bytes
+    assert line.namespace.directory.budget.bytes_used == window.resident_bytes
 
 
 def test_every_message_of_a_deep_queue_is_delivered_once_and_in_order(line: Line) -> None:
@@ -50,7 +50,7 @@ def test_messages_sent_while_the_tail_is_cold_keep_their_place(line: Line) -> No
 def test_after_a_restart_nothing_is_in_memory_until_somebody_receives(line: Line) -> None:
     line.send_many(3_000)
     line.restart()
-    window = line.namespace.queues["q"].window
+    window = line.namespace.directory.queues["q"].window
     assert not window.resident
     line.attach()
     assert len(line.receive(1)) == 1
@@ -72,7 +72,7 @@ def test_locks_hold_no_bodies(line: Line) -> None:
     line.attach()
     got = line.receive(2_000)
     assert len(got) == 2_000
-    assert line.namespace.budget.bytes_used == 0
+    assert line.namespace.directory.budget.bytes_used == 0
     for delivery in got:
         line.settle(delivery, Settlement(COMPLETE))
 
@@ -131,7 +131,7 @@ def test_random_sends_and_settlements_of_a_deep_queue_lose_nothing() -> None:
         line.attach()
         sent = completed = 0
         held: list[Deliver] = []
-        while sent < 9_000 or held or line.namespace.queues["q"].counters.active:
+        while sent < 9_000 or held or line.namespace.directory.queues["q"].counters.active:
             if sent < 9_000:
                 count = chance.randint(1, 500)
                 held += delivered(line.send(*[message(b"%d" % n) for n in range(sent, sent + count)]))
@@ -142,5 +142,5 @@ def test_random_sends_and_settlements_of_a_deep_queue_lose_nothing() -> None:
                 kind = ABANDON if chance.random() < 0.05 else COMPLETE
                 completed += kind == COMPLETE
                 held += delivered(line.settle(held.pop(), Settlement(kind)))
-        dead = line.namespace.queues["q/$deadletterqueue"].counters.active
-        assert (completed + dead, line.namespace.queues["q"].counters.active) == (sent, 0), f"seed {seed}"
+        dead = line.namespace.directory.queues["q/$deadletterqueue"].counters.active
+        assert (completed + dead, line.namespace.directory.queues["q"].counters.active) == (sent, 0), f"seed {seed}"

@@ -8,13 +8,13 @@ from spillway.amqp.errors import AmqpError
 from spillway.amqp.frames import encode_frame
 from spillway.amqp.performatives import ACCEPTED, Modified, Rejected, Source, Target, Transfer
 from spillway.amqp.types import Array, Int, Symbol
-from spillway.broker.commands import Command, CreateQueue, Undelivered
+from spillway.broker.commands import Command, CreateEntity, Undelivered
 from spillway.broker.effects import Deliver
 from spillway.dialect.annotations import BATCH_FORMAT
 from spillway.dialect.links import ClientSender
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.rights import Rights
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import QUEUE, EntitySettings
 from spillway.testing.core import Core
 from tests.dialect.visit import NOW_MS, RULES, Numbers, Tracking, Whole, body_message
 
@@ -83,7 +83,7 @@ class Victim:
 
     def __init__(self) -> None:
         self.core = Core(NOW_MS)
-        self.core.apply(CreateQueue(1_000_000, "q", QueueSettings()))
+        self.core.apply(CreateEntity(1_000_000, QUEUE, "q", EntitySettings()))
         self.peer = Peer(PeerOptions("ns"), self.core.namespace, Rights(RULES), Numbers(), Tracking(), True, NOW_MS)
 
     def feed(self, data: bytes) -> None:

@@ -33,7 +33,7 @@ def test_a_message_goes_from_sender_to_receiver_and_is_completed() -> None:
     visit.run()
     echo = visit.take(IncomingSettled)
     assert isinstance(echo.state, Accepted)
-    assert visit.core.namespace.queues["q"].counters.active == 0
+    assert visit.core.namespace.directory.queues["q"].counters.active == 0
 
 
 def test_abandon_brings_it_back_with_a_counted_delivery() -> None:
@@ -162,7 +162,7 @@ def test_a_deferred_message_is_received_by_its_number_and_settled_over_managemen
     )
     visit.run()
     assert visit.answer().properties["statusCode"] == 200
-    assert visit.core.namespace.queues["q"].counters.deferred == 0
+    assert visit.core.namespace.directory.queues["q"].counters.deferred == 0
 
 
 def test_the_lock_token_of_a_delivery_is_the_uuid_that_management_knows() -> None:

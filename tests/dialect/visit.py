@@ -25,12 +25,12 @@ from spillway.amqp.message import (
 )
 from spillway.amqp.performatives import Source, Target, Terminus
 from spillway.amqp.session import Session
-from spillway.broker.commands import Command, CreateQueue, Undelivered
+from spillway.broker.commands import Command, CreateEntity, Undelivered
 from spillway.broker.effects import Attached, Deliver, Effect
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.rights import LISTEN, MANAGE, SEND, AccessRule, Rights
 from spillway.model import limits
-from spillway.model.entity import QueueSettings, entity_key
+from spillway.model.entity import QUEUE, EntitySettings, entity_key
 from spillway.testing.core import Core
 
 E = TypeVar("E", bound=Event)
@@ -293,10 +293,10 @@ class Whole(Visit):
     """The visit with a real core behind the peer: a queue `q` that takes what is sent to it."""
 
     def __init__(
-        self, settings: QueueSettings | None = None, mechanism: str = "ANONYMOUS", response: bytes = b""
+        self, settings: EntitySettings | None = None, mechanism: str = "ANONYMOUS", response: bytes = b""
     ) -> None:
         self.core = Core(NOW_MS)
-        self.core.apply(CreateQueue(1_000_000, "q", settings or QueueSettings()))
+        self.core.apply(CreateEntity(1_000_000, QUEUE, "q", settings or EntitySettings()))
         super().__init__(mechanism, response)
         self.peer.missing.directory = self.core.namespace
 

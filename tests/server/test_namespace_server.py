@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from spillway.model import limits
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import EntitySettings
 from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
 from spillway.server.namespace_server import NamespaceServer, ServerOptions
 from spillway.store.memory import MemoryJournal
@@ -84,9 +84,9 @@ async def test_connections_that_come_and_go_leave_nothing_behind(server: Namespa
 
 
 async def test_a_queue_that_is_there_keeps_its_settings_unless_others_are_given(tmp_path: Path) -> None:
-    settings = QueueSettings()
+    settings = EntitySettings()
     settings.lock_duration_ms = 30_000
-    for wanted, expected_ms in ((settings, 30_000), (None, 30_000), (QueueSettings(), 60_000)):
+    for wanted, expected_ms in ((settings, 30_000), (None, 30_000), (EntitySettings(), 60_000)):
         server = NamespaceServer(
             ServerOptions("test", port=0),
             SqliteJournal(tmp_path / "journal.db"),
@@ -96,7 +96,7 @@ async def test_a_queue_that_is_there_keeps_its_settings_unless_others_are_given(
         )
         server.start()
         await server.ensure_queue("q", wanted)
-        assert server.core.queues["q"].settings.lock_duration_ms == expected_ms
+        assert server.core.directory.queues["q"].settings.lock_duration_ms == expected_ms
         await server.stop()
 
 
@@ -121,7 +121,11 @@ async def test_a_stop_answers_what_was_taken_and_loses_nothing(tmp_path: Path) -
                 return done
 
     sending = asyncio.ensure_future(asyncio.to_thread(send_until_refused, server.port))
-    await until(lambda: server.core.queues.get("q") is not None and server.core.queues["q"].counters.active > 20)
+    await until(
+        lambda: (
+            server.core.directory.queues.get("q") is not None and server.core.directory.queues["q"].counters.active > 20
+        )
+    )
     await server.stop()
     acknowledged = await sending
     again = SqliteJournal(path)

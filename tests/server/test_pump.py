@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from spillway.broker.commands import AttachReceiver, AttachSender, Command, CreateQueue, Credit, Detach, Peek, Send
+from spillway.broker.commands import AttachReceiver, AttachSender, Command, CreateEntity, Credit, Detach, Peek, Send
 from spillway.broker.effects import Attached, Deliver, Done, Failed, Messages, SendSettled
 from spillway.model import limits
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.errors import EntityAlreadyExists, ServerBusy
 from spillway.testing.core import message
 from tests.server.doubles import Bench, RecordedSocket, ScriptedPeer
@@ -25,7 +25,7 @@ async def bench() -> Bench:
 
 
 async def create(bench: Bench, name: str) -> None:
-    answer = await bench.pump.ask(lambda number: CreateQueue(number, name, QueueSettings()))
+    answer = await bench.pump.ask(lambda number: CreateEntity(number, QUEUE, name, EntitySettings()))
     assert isinstance(answer, Done), answer
 
 
@@ -148,7 +148,7 @@ async def test_a_load_is_asked_right_behind_the_turn_that_decided_it(bench: Benc
 
 
 async def test_a_request_from_inside_gets_the_answer_of_the_core(bench: Bench) -> None:
-    answer = await bench.pump.ask(lambda number: CreateQueue(number, "q", QueueSettings()))
+    answer = await bench.pump.ask(lambda number: CreateEntity(number, QUEUE, "q", EntitySettings()))
     assert isinstance(answer, Failed)
     assert isinstance(answer.error, EntityAlreadyExists)
     assert bench.pump.asked == {}

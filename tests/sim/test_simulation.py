@@ -15,7 +15,7 @@ from spillway.broker.commands import (
     BatchDelete,
     CancelScheduled,
     Command,
-    CreateQueue,
+    CreateEntity,
     Credit,
     Detach,
     Loaded,
@@ -29,7 +29,7 @@ from spillway.broker.commands import (
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Done, Effect, Load, Messages, Renewed, SendSettled, Settled
 from spillway.broker.namespace import Namespace
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.message import DEFERRED, SCHEDULED, StoredMessage
 from spillway.model.records import LoadFrom, Rows
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
@@ -74,10 +74,10 @@ class World:
         self.tried: set[str] = set()
         self.done: set[str] = set()  # told: completed, deleted or cancelled
         self.maybe_done: set[str] = set()  # asked for, never answered
-        settings = QueueSettings()
+        settings = EntitySettings()
         settings.lock_duration_ms = LOCK_MS
         settings.max_delivery_count = 4
-        self.apply([CreateQueue(1, "q", settings)])
+        self.apply([CreateEntity(1, QUEUE, "q", settings)])
         self.sync_all()
         self.attach()
 
@@ -282,7 +282,7 @@ class World:
     def all_rows(self, path: str) -> list[StoredMessage]:
         """What the store really holds, read page by page."""
         rows: list[StoredMessage] = []
-        entity_id = self.namespace.queues[path].entity_id
+        entity_id = self.namespace.directory.queues[path].entity_id
         first = 0
         while True:
             self.journal.load(LoadFrom(entity_id, first, 500, 1 << 30), -1)
@@ -303,7 +303,7 @@ class World:
         lost = self.acked - set(names) - self.done - self.maybe_done
         assert not lost, f"acknowledged and gone: {sorted(lost)[:5]}"
         for path, rows in (("q", live), ("q/$deadletterqueue", dead)):
-            counters = self.namespace.queues[path].counters
+            counters = self.namespace.directory.queues[path].counters
             states = [row.state for row in rows]
             assert (counters.active, counters.deferred, counters.scheduled) == (
                 states.count(0),

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from spillway.admin.unserved import Unserved
-from spillway.broker.commands import CreateQueue, DeleteEntity, PlantFault, Request
+from spillway.broker.commands import CreateEntity, DeleteEntity, PlantFault, Request
 from spillway.broker.effects import Answer, Failed
 from spillway.broker.queue import Queue
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
-from spillway.model.entity import QueueSettings, dead_letter_path, entity_key
+from spillway.model.entity import QUEUE, EntitySettings, dead_letter_path, entity_key
 from spillway.model.errors import BrokerError
 from spillway.server.clock import BrokerClock, steady_ms, wall_ms
 from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
@@ -101,14 +101,14 @@ class LiveBroker:
         max_size_mb: int = 1024,
     ) -> str:
         """A queue that no other test uses."""
-        settings = QueueSettings()
+        settings = EntitySettings()
         settings.lock_duration_ms = int(lock_s * 1000)
         settings.max_delivery_count = max_delivery_count
         settings.default_ttl_ms = int(default_ttl_s * 1000)
         settings.dead_letter_on_expiry = dead_letter_on_expiry
         settings.max_size_mb = max_size_mb
         name = f"q{next(self._names)}"
-        self.ask(lambda number: CreateQueue(number, name, settings))
+        self.ask(lambda number: CreateEntity(number, QUEUE, name, settings))
         return name
 
     def delete(self, queue: str) -> None:
@@ -194,7 +194,7 @@ class LiveBroker:
         """Ask the core itself, between two of its turns."""
 
         async def looked() -> T:
-            return look(self.server.core.queues[entity_key(queue)])
+            return look(self.server.core.directory.queues[entity_key(queue)])
 
         return self.run(looked())
 

@@ -3,6 +3,7 @@
 from spillway.broker.commands import BatchDelete, CancelScheduled, Peek, ReceiveDeferred
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deleted, Done, Failed, Messages
+from spillway.broker.entity import Entity
 from spillway.broker.loads import LoadStep
 from spillway.broker.queue import Queue
 from spillway.broker.refill import report_corrupt
@@ -35,23 +36,23 @@ class BrowseStep(LoadStep):
 class CancelStep(LoadStep):
     """Removes scheduled messages, all or none."""
 
-    def __init__(self, queue: Queue, request: CancelScheduled) -> None:
-        self.queue = queue
+    def __init__(self, entity: Entity, request: CancelScheduled) -> None:
+        self.entity = entity
         self.request = request
 
     def query(self, decided: Decided) -> Query | None:
-        return LoadNumbers(self.queue.entity_id, self.request.sequence_numbers, limits.BY_NUMBER_BYTES_MAX)
+        return LoadNumbers(self.entity.entity_id, self.request.sequence_numbers, limits.BY_NUMBER_BYTES_MAX)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
-        report_corrupt(self.queue, rows, decided)
-        error = _missing(self.queue, self.request.sequence_numbers, rows, SCHEDULED, "scheduled")
+        report_corrupt(self.entity, rows, decided)
+        error = _missing(self.entity, self.request.sequence_numbers, rows, SCHEDULED, "scheduled")
         if error is not None:
             decided.say(Failed(self.request.request_id, error))
             return False
         group: list[Record] = []
         for stored in rows.messages:
-            group.append(MessageRemoved(self.queue.entity_id, stored.sequence_number))
-            self.queue.uncount(len(stored.message.raw), SCHEDULED)
+            group.append(MessageRemoved(self.entity.entity_id, stored.sequence_number))
+            self.entity.uncount(len(stored.message.raw), SCHEDULED)
         decided.remember(group)
         decided.say(Done(self.request.request_id))
         return False
@@ -159,7 +160,7 @@ class BatchDeleteStep(LoadStep):
         decided.say(Failed(self.request.request_id, error))
 
 
-def _missing(queue: Queue, numbers: list[int], rows: Rows, state: int, word: str) -> BrokerError | None:
+def _missing(entity: Entity, numbers: list[int], rows: Rows, state: int, word: str) -> BrokerError | None:
     if rows.is_cut:
         return ArgumentError(
             f"The {len(numbers)} messages asked for have more than {limits.BY_NUMBER_BYTES_MAX} bytes together: "
@@ -168,5 +169,5 @@ def _missing(queue: Queue, numbers: list[int], rows: Rows, state: int, word: str
     found = {stored.sequence_number for stored in rows.messages if stored.state == state}
     for number in numbers:
         if number not in found:
-            return MessageNotFound(f"'{queue.path}' has no {word} message with the sequence number {number}.")
+            return MessageNotFound(f"'{entity.path}' has no {word} message with the sequence number {number}.")
     return None

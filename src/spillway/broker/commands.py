@@ -1,9 +1,10 @@
 """What can be asked of the broker. Links and requests are opaque numbers, unique for the life of the process."""
 
-from spillway.model.entity import QueueSettings
+from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError
 from spillway.model.message import Message
 from spillway.model.records import Rows
+from spillway.model.rules import Rule
 from spillway.model.settlement import Settlement
 
 
@@ -162,24 +163,50 @@ class BatchDelete(Request):
         self.before_ms = before_ms
 
 
-class CreateQueue(Request):
-    """Answered by `Done`, or `EntityAlreadyExists`."""
+class CreateEntity(Request):
+    """A queue, topic or subscription. Answered by `Done`, or `EntityAlreadyExists`."""
 
-    def __init__(self, request_id: int, path: str, settings: QueueSettings) -> None:
+    def __init__(self, request_id: int, kind: str, path: str, settings: EntitySettings) -> None:
+        super().__init__(request_id, path)
+        self.kind = kind
+        self.settings = settings
+
+
+class UpdateEntity(Request):
+    """New settings; every lock of the entity is dropped (contract H16), its rules stay. Answered by `Done`."""
+
+    def __init__(self, request_id: int, path: str, settings: EntitySettings) -> None:
         super().__init__(request_id, path)
         self.settings = settings
 
 
-class UpdateQueue(Request):
-    """New settings; every lock of the queue is dropped (contract H16). Answered by `Done`."""
+class AddRule(Request):
+    """To a subscription. Answered by `Done`."""
 
-    def __init__(self, request_id: int, path: str, settings: QueueSettings) -> None:
+    def __init__(self, request_id: int, path: str, rule: Rule) -> None:
         super().__init__(request_id, path)
-        self.settings = settings
+        self.rule = rule
+
+
+class RemoveRule(Request):
+    """Answered by `Done`."""
+
+    def __init__(self, request_id: int, path: str, name: str) -> None:
+        super().__init__(request_id, path)
+        self.name = name
+
+
+class ListRules(Request):
+    """Answered by `Rules`, in the order they were added."""
+
+    def __init__(self, request_id: int, path: str, skip: int, top: int) -> None:
+        super().__init__(request_id, path)
+        self.skip = skip
+        self.top = top
 
 
 class DeleteEntity(Request):
-    """The entity, its dead-letter queue and all messages; attached links are detached. Answered by `Done`."""
+    """The entity, all that belongs to it and all messages; attached links are detached. Answered by `Done`."""
 
 
 class PlantFault(Request):

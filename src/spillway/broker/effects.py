@@ -3,6 +3,7 @@
 from spillway.model.errors import BrokerError
 from spillway.model.message import StoredMessage
 from spillway.model.records import Query
+from spillway.model.rules import Rule
 
 
 class Effect:
@@ -104,6 +105,12 @@ class Deleted(Answer):
     def __init__(self, to: int, count: int) -> None:
         super().__init__(to)
         self.count = count
+
+
+class Rules(Answer):
+    def __init__(self, to: int, rules: list[Rule]) -> None:
+        super().__init__(to)
+        self.rules = rules
 
 
 class Load(Effect):

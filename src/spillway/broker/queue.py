@@ -6,16 +6,17 @@ on. What needs rows from the store is in `refill` (the window), `sweeps` (due an
 
 from typing import Final
 
-from spillway.broker.decided import Decided, Touchable
+from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Drained
+from spillway.broker.entity import Entity, Usage
 from spillway.broker.loads import Loads, LoadStep
 from spillway.broker.locks import Lock, LockTable, LockTokens
 from spillway.broker.receivers import ReceiverLink, Receivers
 from spillway.broker.window import ResidentBudget, Window
 from spillway.model import limits
-from spillway.model.entity import FOR_EVER_MS, QueueSettings
-from spillway.model.errors import BrokerError, MessageTooLarge, NotAllowed, QuotaExceeded
-from spillway.model.message import ACTIVE, DEFERRED, NEVER, NO_TTL, SCHEDULED, Message, Overlay, StoredMessage
+from spillway.model.entity import EntitySettings
+from spillway.model.errors import BrokerError, NotAllowed
+from spillway.model.message import ACTIVE, DEFERRED, NEVER, Message, Overlay, StoredMessage
 from spillway.model.records import Counters, MessageAdded, MessageChanged, MessageMoved, MessageRemoved, Record
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
 
@@ -23,43 +24,32 @@ REASON_DELIVERIES: Final = "MaxDeliveryCountExceeded"
 REASON_EXPIRED: Final = "TTLExpiredException"
 
 
-class Queue(Touchable):
+class Queue(Entity):
     def __init__(
         self,
         entity_id: int,
         path: str,
-        settings: QueueSettings,
+        settings: EntitySettings,
         parent: "Queue | None",
         tokens: LockTokens,
         budget: ResidentBudget,
         loads: Loads,
+        usage: Usage,
     ) -> None:
-        super().__init__()
-        self.entity_id = entity_id
-        self.path = path
-        self.settings = settings
-        self.parent = parent
+        super().__init__(entity_id, path, settings, loads, usage)
+        self.parent = parent  # of a dead-letter queue
         self.dead_letters: Queue | None = None  # None on a dead-letter queue
-        self.counters = Counters()
-        self.is_changed = False  # the counters must be remembered with this turn
         self.window = Window(budget)
         self.locks = LockTable()
         self.tokens = tokens
-        self.loads = loads
         self.receivers = Receivers()
-        self.sender_link_ids: dict[int, bool] = {}
-        self.next_due_ms: int = NEVER  # no scheduled message is due before this
         self.next_expiry_ms: int = NEVER  # no waiting message expires before this
         self.is_refilling = False
-        self.is_sweeping_due = False
         self.is_sweeping_expired = False
-        self.timer_ms = 0  # the namespace's: when it will call on_time, 0 if not at all
-        self.refill_step: LoadStep | None = None  # set by the namespace: see refill.py
+        self.refill_step: LoadStep | None = None  # set by the directory: see refill.py
 
-    def begin(self, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
-        """As the store remembers it."""
-        self.counters = counters
-        self.next_due_ms = next_due_ms
+    def recover(self, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
+        super().recover(counters, next_due_ms, next_expiry_ms)
         self.next_expiry_ms = next_expiry_ms
         if counters.active > 0:
             self.window.begin_cold(counters.last_sequence_number)
@@ -69,60 +59,48 @@ class Queue(Touchable):
     # -- taking in ------------------------------------------------------------------------------------------
 
     def refuse_send(self, messages: list[Message]) -> BrokerError | None:
-        """Why these messages cannot be taken, or None."""
         if self.parent is not None:
             return NotAllowed(f"'{self.path}' is a dead-letter queue: it is received from, never sent to.")
-        total = 0
-        for message in messages:
-            size = len(message.raw)
-            total += size
-            if size > limits.MESSAGE_BYTES_MAX:
-                return MessageTooLarge(
-                    f"The message has {size} bytes; '{self.path}' takes at most {limits.MESSAGE_BYTES_MAX}."
-                )
-        size_max = self.settings.max_size_mb * limits.MIB
-        held = self.counters.size_bytes
-        if self.dead_letters is not None:
-            held += self.dead_letters.counters.size_bytes
-        if held + total > size_max:
-            return QuotaExceeded(
-                f"'{self.path}' holds {held} bytes of the {size_max} it may hold, its dead-letter queue included. "
-                "Receive messages, or raise its MaxSizeInMegabytes."
-            )
-        return None
+        return super().refuse_send(messages)
 
-    def admit(self, message: Message, group: list[Record], now_ms: int) -> int:
-        """Store one message that was not refused; its sequence number."""
-        counters = self.counters
-        self.is_changed = True
-        number = counters.last_sequence_number + 1
-        counters.last_sequence_number = number
-        counters.size_bytes += len(message.raw)
-        stored = StoredMessage(message, number, now_ms)
+    def enqueue(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
+        self.take_in(message, number, number, group, decided)
+
+    def take_in(self, message: Message, number: int, first_number: int, group: list[Record], decided: Decided) -> None:
+        """`first_number` is the one it had where it was sent to: in a topic, or here."""
+        stored = StoredMessage(message, number, decided.now_ms)
+        stored.enqueue_sequence_number = first_number
         group.append(MessageAdded(self.entity_id, stored))
-        if message.scheduled_ms > now_ms:
-            stored.state = SCHEDULED
-            stored.due_ms = message.scheduled_ms
-            counters.scheduled += 1
-            if self.next_due_ms == NEVER or stored.due_ms < self.next_due_ms:
-                self.next_due_ms = stored.due_ms
-            return number
-        counters.active += 1
-        stored.expires_ms = self.expiry_of(message, now_ms)
+        self.count(len(message.raw), ACTIVE)
+        stored.expires_ms = self.expiry_of(message, decided.now_ms)
         if stored.expires_ms != NEVER:
             self.note_expiry(stored.expires_ms)
         self.window.append(stored)
-        return number
 
-    def expiry_of(self, message: Message, now_ms: int) -> int:
-        """The message's own time to live, cut to the queue's."""
-        ttl_ms = message.ttl_ms
-        default_ms = self.settings.default_ttl_ms
-        if default_ms != FOR_EVER_MS and (ttl_ms == NO_TTL or ttl_ms > default_ms):
-            ttl_ms = default_ms
-        if ttl_ms == NO_TTL:
-            return NEVER
-        return now_ms + ttl_ms
+    def activate(self, stored: StoredMessage, decided: Decided) -> None:
+        """It joins the tail with a new number; its first one is kept, and its life starts now."""
+        old_number = stored.sequence_number
+        self.counters.scheduled -= 1
+        self.counters.active += 1
+        stored.sequence_number = self.next_number()
+        stored.state = ACTIVE
+        stored.due_ms = NEVER
+        stored.enqueued_ms = decided.now_ms
+        stored.expires_ms = self.expiry_of(stored.message, decided.now_ms)
+        if stored.expires_ms != NEVER:
+            self.note_expiry(stored.expires_ms)
+        record: Record = MessageMoved(
+            self.entity_id,
+            old_number,
+            self.entity_id,
+            stored.sequence_number,
+            stored.enqueued_ms,
+            stored.expires_ms,
+            stored.delivery_count,
+            stored.overlay,
+        )
+        decided.remember([record])
+        self.window.append(stored)
 
     def note_expiry(self, expires_ms: int) -> None:
         if self.next_expiry_ms == NEVER or expires_ms < self.next_expiry_ms:
@@ -273,13 +251,9 @@ class Queue(Touchable):
         target = self.dead_letters
         assert target is not None, "a dead-letter queue has none of its own"
         overlay.dead_letter_source = self.path
-        target.is_changed = True
         decided.touch(target)
-        counters = target.counters
-        counters.last_sequence_number += 1
-        counters.active += 1
-        counters.size_bytes += size_bytes
-        number = counters.last_sequence_number
+        number = target.next_number()
+        target.count(size_bytes, ACTIVE)
         group.append(
             MessageMoved(
                 self.entity_id,
@@ -298,18 +272,6 @@ class Queue(Touchable):
         decided.remember([MessageRemoved(self.entity_id, sequence_number)])
         self.uncount(size_bytes, state)
 
-    def uncount(self, size_bytes: int, state: int) -> None:
-        counters = self.counters
-        self.is_changed = True
-        counters.size_bytes -= size_bytes
-        if state == ACTIVE:
-            counters.active -= 1
-        elif state == DEFERRED:
-            counters.deferred -= 1
-        else:
-            counters.scheduled -= 1
-        assert min(counters.active, counters.deferred, counters.scheduled) >= 0, "counted what is not there"
-
     # -- time -----------------------------------------------------------------------------------------------
 
     def expire_locks(self, decided: Decided) -> None:
@@ -323,11 +285,13 @@ class Queue(Touchable):
         for lock in self.locks.take_all():
             self.give_back(lock)
 
+    def on_time(self, decided: Decided) -> None:
+        self.expire_locks(decided)
+
     def due_ms(self) -> int:
-        """When something must happen by itself; 0 if nothing will."""
-        due = self.locks.earliest_ms
-        if self.next_due_ms != NEVER and not self.is_sweeping_due and (due == 0 or self.next_due_ms < due):
-            due = self.next_due_ms
+        due = super().due_ms()
+        if self.locks.earliest_ms != 0 and (due == 0 or self.locks.earliest_ms < due):
+            due = self.locks.earliest_ms
         if self.next_expiry_ms != NEVER and not self.is_sweeping_expired and (due == 0 or self.next_expiry_ms < due):
             due = self.next_expiry_ms
         return due

@@ -2,6 +2,7 @@
 
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Report
+from spillway.broker.entity import Entity
 from spillway.broker.loads import LoadStep
 from spillway.broker.queue import Queue
 from spillway.model import limits
@@ -60,12 +61,12 @@ class Refill(LoadStep):
                 decided.say(Report(f"'{self.queue.path}': message {number} is not in the store where it should be."))
 
 
-def report_corrupt(queue: Queue, rows: Rows, decided: Decided) -> None:
+def report_corrupt(entity: Entity, rows: Rows, decided: Decided) -> None:
     """A row whose checksum does not hold is never served and never passed over in silence."""
     for number in rows.corrupt:
         decided.say(
             Report(
-                f"'{queue.path}': message {number} is damaged in the store (its checksum does not hold). "
+                f"'{entity.path}': message {number} is damaged in the store (its checksum does not hold). "
                 "It is kept and not delivered; restore it from a copy of the data directory."
             )
         )

@@ -3,65 +3,37 @@
 from typing import Final
 
 from spillway.broker.decided import Decided
+from spillway.broker.entity import Entity
 from spillway.broker.loads import LoadStep
 from spillway.broker.queue import Queue
 from spillway.broker.refill import report_corrupt
 from spillway.model import limits
-from spillway.model.message import ACTIVE, NEVER, StoredMessage
-from spillway.model.records import LoadDue, LoadExpired, MessageMoved, Query, Record, Rows
+from spillway.model.records import LoadDue, LoadExpired, Query, Record, Rows
 
 RETRY_MS: Final = 5_000  # after a sweep that could do nothing: the shortest lock
 
 
 class SweepDue(LoadStep):
-    """Scheduled messages whose time has come join the tail, with a new number; their first one is kept."""
+    """Scheduled messages whose time has come become active, in bounded steps."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self, entity: Entity) -> None:
+        self.entity = entity
 
     def query(self, decided: Decided) -> Query | None:
-        return LoadDue(self.queue.entity_id, decided.now_ms, limits.SWEEP_MESSAGES, limits.LOAD_BYTES)
+        return LoadDue(self.entity.entity_id, decided.now_ms, limits.SWEEP_MESSAGES, limits.LOAD_BYTES)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
-        queue = self.queue
-        report_corrupt(queue, rows, decided)
+        entity = self.entity
+        report_corrupt(entity, rows, decided)
         for stored in rows.messages:
-            self._activate(stored, decided)
+            entity.activate(stored, decided)
         if rows.is_cut and rows.messages:
             return True
-        queue.is_sweeping_due = False
-        queue.next_due_ms = rows.next_ms
+        entity.is_sweeping_due = False
+        entity.next_due_ms = rows.next_ms
         if rows.is_cut:  # all of them damaged: do not spin on them
-            queue.next_due_ms = decided.now_ms + RETRY_MS
+            entity.next_due_ms = decided.now_ms + RETRY_MS
         return False
-
-    def _activate(self, stored: StoredMessage, decided: Decided) -> None:
-        queue = self.queue
-        old_number = stored.sequence_number
-        queue.is_changed = True
-        counters = queue.counters
-        counters.last_sequence_number += 1
-        counters.scheduled -= 1
-        counters.active += 1
-        stored.sequence_number = counters.last_sequence_number
-        stored.state = ACTIVE
-        stored.due_ms = NEVER
-        stored.enqueued_ms = decided.now_ms
-        stored.expires_ms = queue.expiry_of(stored.message, decided.now_ms)  # its life starts now
-        if stored.expires_ms != NEVER:
-            queue.note_expiry(stored.expires_ms)
-        record: Record = MessageMoved(
-            queue.entity_id,
-            old_number,
-            queue.entity_id,
-            stored.sequence_number,
-            stored.enqueued_ms,
-            stored.expires_ms,
-            stored.delivery_count,
-            stored.overlay,
-        )
-        decided.remember([record])
-        queue.window.append(stored)
 
 
 class SweepExpired(LoadStep):

@@ -14,7 +14,7 @@ from spillway.cli.durations import DURATION_FORM, parse_duration_ms
 from spillway.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from spillway.model.entity import QueueSettings
+    from spillway.model.entity import EntitySettings
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024  # 100,000 queues, each with all its properties, fit in
 PROBLEMS_SHOWN_MAX: Final = 20
@@ -53,7 +53,7 @@ DEFAULT_MAX_DELIVERY_COUNT: Final = 3
 @dataclass(frozen=True)
 class QueueConfig:
     name: str
-    settings: "QueueSettings"
+    settings: "EntitySettings"
 
 
 @dataclass(frozen=True)
@@ -209,11 +209,11 @@ class _Reader:
         properties = self.members(queue.get("Properties", _Object([])), f"{at}.Properties", QUEUE_PROPERTIES)
         return QueueConfig(name, self.settings(properties, f"{at}.Properties"))
 
-    def settings(self, properties: dict[str, object], at: str) -> "QueueSettings":
+    def settings(self, properties: dict[str, object], at: str) -> "EntitySettings":
         from spillway.model import limits
-        from spillway.model.entity import QueueSettings
+        from spillway.model.entity import EntitySettings
 
-        settings = QueueSettings()
+        settings = EntitySettings()
         settings.dead_letter_on_expiry = self.boolean(properties, at, "DeadLetteringOnMessageExpiration")
         settings.default_ttl_ms = self.duration(
             properties, at, "DefaultMessageTimeToLive", DEFAULT_TIME_TO_LIVE_MS, SECOND_MS, None, "PT1S to for ever"

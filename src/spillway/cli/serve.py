@@ -10,7 +10,7 @@ import typer
 from spillway.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from spillway.model.entity import QueueSettings
+    from spillway.model.entity import EntitySettings
 
 DEFAULT_NAMESPACE: Final = "sbemulatorns"
 DEFAULT_PORT: Final = 5672
@@ -24,7 +24,7 @@ class NamespacePlan:
 
     name: str
     port: int
-    queues: dict[str, "QueueSettings | None"] = field(default_factory=dict)
+    queues: dict[str, "EntitySettings | None"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def make_plan(
 ) -> ServePlan:
     ports = parse_namespaces(namespaces)
     warnings: list[str] = []
-    wanted: dict[str, dict[str, QueueSettings | None]] = {}
+    wanted: dict[str, dict[str, EntitySettings | None]] = {}
     if config is not None:
         wanted = read_queues(config, ports, warnings)
     ports = ports or {DEFAULT_NAMESPACE: DEFAULT_PORT}
@@ -118,7 +118,7 @@ def make_plan(
     check_queue_names(queues)
     plans = []
     for name, port in ports.items():
-        of_this: dict[str, QueueSettings | None] = dict(wanted.get(name.lower(), {}))
+        of_this: dict[str, EntitySettings | None] = dict(wanted.get(name.lower(), {}))
         for queue in queues:
             of_this.setdefault(queue, None)
         plans.append(NamespacePlan(name, port, of_this))
@@ -190,7 +190,9 @@ def check_host(host: str, is_development: bool) -> None:
         )
 
 
-def read_queues(path: Path, ports: dict[str, int], warnings: list[str]) -> "dict[str, dict[str, QueueSettings | None]]":
+def read_queues(
+    path: Path, ports: dict[str, int], warnings: list[str]
+) -> "dict[str, dict[str, EntitySettings | None]]":
     """The queues of each namespace of the file. Without --namespace its one namespace is served on the usual port."""
     from spillway.cli.config_file import read_config
 

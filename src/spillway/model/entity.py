@@ -1,13 +1,17 @@
-"""Entities: what a queue is called and how it is set up."""
+"""Entities: what a queue, topic or subscription is called and how it is set up."""
 
 import json
 from typing import Final
 
 from spillway.model import limits
+from spillway.model.rules import Rule, rule_from_plain
 
 QUEUE: Final = "queue"
+TOPIC: Final = "topic"
+SUBSCRIPTION: Final = "subscription"
 DEAD_LETTER_QUEUE: Final = "dead-letter-queue"
 DEAD_LETTER_SUFFIX: Final = "/$DeadLetterQueue"
+SUBSCRIPTIONS: Final = "/Subscriptions/"
 
 FOR_EVER_MS: Final = 0  # of a duration: no end
 
@@ -22,6 +26,30 @@ def entity_key(path: str) -> str:
 
 def dead_letter_path(path: str) -> str:
     return path + DEAD_LETTER_SUFFIX
+
+
+def subscription_path(topic: str, name: str) -> str:
+    return topic + SUBSCRIPTIONS + name
+
+
+def split_subscription(path: str) -> tuple[str, str]:
+    """Topic and name of a subscription's path; ("", "") if it is none."""
+    at = path.lower().find(SUBSCRIPTIONS.lower())
+    if at < 0:
+        return "", ""
+    return path[:at], path[at + len(SUBSCRIPTIONS) :]
+
+
+def subscription_name_problem(path: str) -> str | None:
+    """What is wrong with the path of a subscription, or None."""
+    topic, name = split_subscription(path)
+    if not topic:
+        return "a subscription is named TOPIC/Subscriptions/NAME"
+    if len(name) > limits.SUBSCRIPTION_NAME_CHARS_MAX:
+        return f"its name has at most {limits.SUBSCRIPTION_NAME_CHARS_MAX} characters, this one has {len(name)}"
+    if "/" in name:
+        return "the name of a subscription has no '/'"
+    return name_problem(name)
 
 
 def name_problem(name: str) -> str | None:
@@ -41,34 +69,43 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-class QueueSettings:
-    """The properties of a queue (or of a dead-letter queue, which has its parent's lock duration)."""
+class EntitySettings:
+    """How a queue, topic or subscription is set up; a dead-letter queue has the settings of what it belongs to.
+
+    One class for all of them: what a kind of entity does not have keeps its default.
+    """
 
     def __init__(self) -> None:
         self.lock_duration_ms: int = limits.LOCK_DURATION_MS_DEFAULT
         self.max_delivery_count: int = limits.DELIVERY_COUNT_MAX_DEFAULT
         self.default_ttl_ms: int = FOR_EVER_MS
         self.dead_letter_on_expiry = False
+        self.dead_letter_on_filter_error = True  # of a subscription
         self.max_size_mb: int = limits.ENTITY_SIZE_MB_DEFAULT
+        self.rules: list[Rule] = []  # of a subscription
 
     def to_json(self) -> str:
-        return json.dumps(
-            {
-                "lock_duration_ms": self.lock_duration_ms,
-                "max_delivery_count": self.max_delivery_count,
-                "default_ttl_ms": self.default_ttl_ms,
-                "dead_letter_on_expiry": self.dead_letter_on_expiry,
-                "max_size_mb": self.max_size_mb,
-            }
-        )
+        values: dict[str, object] = {name: getattr(self, name) for name in _PLAIN}
+        values["rules"] = [rule.to_plain() for rule in self.rules]
+        return json.dumps(values)
 
 
-def settings_from_json(text: str) -> QueueSettings:
+_PLAIN: Final = (
+    "lock_duration_ms",
+    "max_delivery_count",
+    "default_ttl_ms",
+    "dead_letter_on_expiry",
+    "dead_letter_on_filter_error",
+    "max_size_mb",
+)
+
+
+def settings_from_json(text: str) -> EntitySettings:
+    """What was not known when it was written has its default."""
     values = json.loads(text)
-    settings = QueueSettings()
-    settings.lock_duration_ms = int(values["lock_duration_ms"])
-    settings.max_delivery_count = int(values["max_delivery_count"])
-    settings.default_ttl_ms = int(values["default_ttl_ms"])
-    settings.dead_letter_on_expiry = bool(values["dead_letter_on_expiry"])
-    settings.max_size_mb = int(values["max_size_mb"])
+    settings = EntitySettings()
+    for name in _PLAIN:
+        if name in values:
+            setattr(settings, name, values[name])
+    settings.rules = [rule_from_plain(plain) for plain in values.get("rules", [])]
     return settings

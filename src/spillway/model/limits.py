@@ -33,6 +33,8 @@ LOCK_DURATION_MS_DEFAULT: Final = 60_000
 DELIVERY_COUNT_MAX_DEFAULT: Final = 10
 DELIVERY_COUNT_MAX_MAX: Final = 2_147_483_647
 ENTITIES_MAX: Final = 100_000
+SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000  # Azure Standard
+SUBSCRIPTION_NAME_CHARS_MAX: Final = 50
 
 # -- one request over $management ---------------------------------------------------------------------------
 PEEK_MESSAGES_MAX: Final = 5_000  # and never more than PEEK_BYTES_MAX of them

@@ -4,7 +4,7 @@ A `Turn` is what one step of the broker decided. Its groups are each all or noth
 the end of the turn: a store that commits whole turns writes them as they are.
 """
 
-from spillway.model.message import Overlay, StoredMessage
+from spillway.model.message import ACTIVE, DEFERRED, Overlay, StoredMessage
 
 
 class Record:
@@ -100,6 +100,18 @@ class Counters:
         self.deferred = 0
         self.scheduled = 0
         self.size_bytes = 0
+
+    def add(self, size_bytes: int, state: int, count: int) -> None:
+        self.size_bytes += size_bytes
+        if state == ACTIVE:
+            self.active += count
+        elif state == DEFERRED:
+            self.deferred += count
+        else:
+            self.scheduled += count
+
+    def is_sound(self) -> bool:
+        return min(self.active, self.deferred, self.scheduled, self.size_bytes) >= 0
 
     def copy(self) -> "Counters":
         twin = Counters()

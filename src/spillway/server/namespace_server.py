@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from spillway.broker.commands import CreateQueue, UpdateQueue
+from spillway.broker.commands import CreateEntity, UpdateEntity
 from spillway.broker.effects import Failed
 from spillway.broker.namespace import Namespace
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.rights import Rights
-from spillway.model.entity import QueueSettings, entity_key
+from spillway.model.entity import QUEUE, EntitySettings, entity_key
 from spillway.server.clock import BrokerClock, Clock
 from spillway.server.listener import CONNECTIONS_MAX, Door, Listener, bind
 from spillway.server.lobby import GUESTS_MAX, Lobby
@@ -91,14 +91,14 @@ class NamespaceServer:
         for listener in self.listeners:
             listener.start()
 
-    async def ensure_queue(self, name: str, settings: QueueSettings | None) -> None:
+    async def ensure_queue(self, name: str, settings: EntitySettings | None) -> None:
         """A queue that is missing is made; one that is there keeps its messages (and settings, if none are given)."""
         known = self.settings.get(entity_key(name))
-        wanted = settings or QueueSettings()
+        wanted = settings or EntitySettings()
         if known is None:
-            answer = await self.pump.ask(lambda number: CreateQueue(number, name, wanted))
+            answer = await self.pump.ask(lambda number: CreateEntity(number, QUEUE, name, wanted))
         elif settings is not None and known != settings.to_json():
-            answer = await self.pump.ask(lambda number: UpdateQueue(number, name, wanted))
+            answer = await self.pump.ask(lambda number: UpdateEntity(number, name, wanted))
         else:
             return
         if isinstance(answer, Failed):

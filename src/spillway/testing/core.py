@@ -23,10 +23,13 @@ class Core:
 
     def _live(self) -> Namespace:
         self.lives += 1
-        catalogue = self.journal.recover()
+        namespace = self.make_namespace(self.lives.to_bytes(8, "big"))
         if self.lives == 1:
             self.journal.start(self, _at_once)
-        return Namespace("test", catalogue, self.lives.to_bytes(8, "big"))
+        return namespace
+
+    def make_namespace(self, seed: bytes) -> Namespace:
+        return Namespace("test", self.journal.recover(), seed)
 
     def restart(self) -> None:
         """A crash: locks and windows are gone, what was remembered is not."""

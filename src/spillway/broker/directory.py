@@ -1,0 +1,275 @@
+"""The entities of a namespace: found by path, made, changed and deleted.
+
+A queue or subscription comes and goes with its dead-letter queue, a topic with its subscriptions.
+"""
+
+from spillway.broker.decided import Decided
+from spillway.broker.entity import Entity, Usage
+from spillway.broker.loads import LoadNumberSource, Loads
+from spillway.broker.locks import LockTokens
+from spillway.broker.queue import Queue
+from spillway.broker.refill import Refill
+from spillway.broker.topic import CompiledRule, PropertyAccess, Subscription, Topic
+from spillway.broker.window import ResidentBudget
+from spillway.model import limits
+from spillway.model.entity import (
+    DEAD_LETTER_QUEUE,
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    EntitySettings,
+    dead_letter_path,
+    entity_key,
+    name_problem,
+    settings_from_json,
+    split_subscription,
+    subscription_name_problem,
+)
+from spillway.model.errors import (
+    ArgumentError,
+    BrokerError,
+    EntityAlreadyExists,
+    EntityNotFound,
+    NotAllowed,
+    QuotaExceeded,
+    entity_not_found,
+)
+from spillway.model.records import EntityPut, EntityRow, Record
+from spillway.model.rules import RULES_PER_TOPIC_MAX, Rule, default_rule, rule_name_problem
+
+
+class Directory:
+    def __init__(self, namespace: str, tokens: LockTokens, access: PropertyAccess) -> None:
+        self.namespace = namespace
+        self.tokens = tokens
+        self.access = access
+        self.budget = ResidentBudget(limits.RESIDENT_NAMESPACE_BYTES_MAX)
+        self.load_numbers = LoadNumberSource()
+        self.loads: dict[int, Loads] = {}
+        self.queues: dict[str, Queue] = {}  # by key: queues, subscriptions and dead-letter queues
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[int, Entity] = {}
+        self.last_entity_id = 0
+
+    # -- finding ------------------------------------------------------------------------------------------------
+
+    def find(self, path: str) -> Entity | None:
+        key = entity_key(path)
+        queue = self.queues.get(key)
+        if queue is not None:
+            return queue
+        return self.topics.get(key)
+
+    def not_found(self, path: str) -> EntityNotFound:
+        return entity_not_found(self.namespace, path)
+
+    # -- making -------------------------------------------------------------------------------------------------
+
+    def create(self, kind: str, path: str, settings: EntitySettings, decided: Decided) -> BrokerError | None:
+        path = path.strip("/")
+        error = self._refuse_create(kind, path, settings)
+        if error is not None:
+            return error
+        if kind == TOPIC:
+            self.last_entity_id += 1
+            made: Entity = self._add_topic(self.last_entity_id, path, settings)
+        else:
+            entity_id = self.last_entity_id + 1
+            self.last_entity_id += 2
+            if kind == SUBSCRIPTION and not settings.rules:
+                settings.rules = [default_rule(decided.now_ms)]
+            queue = self._add(kind, entity_id, path, settings)
+            self._add_dead_letters(entity_id + 1, queue)
+            made = queue
+        self.remember(made, decided)
+        return None
+
+    def _refuse_create(self, kind: str, path: str, settings: EntitySettings) -> BrokerError | None:
+        problem = subscription_name_problem(path) if kind == SUBSCRIPTION else name_problem(path)
+        if problem is not None:
+            return ArgumentError(f"'{path}' cannot be the name of a {kind}: {problem}.")
+        if self.find(path) is not None:
+            return EntityAlreadyExists(f"'{path}' exists already in the namespace '{self.namespace}'.")
+        if len(self.by_id) >= limits.ENTITIES_MAX:
+            return QuotaExceeded(
+                f"The namespace '{self.namespace}' has {limits.ENTITIES_MAX} entities, the most it may have."
+            )
+        return self._refuse_subscription(path, settings) if kind == SUBSCRIPTION else None
+
+    def _refuse_subscription(self, path: str, settings: EntitySettings) -> BrokerError | None:
+        topic = self.topics.get(entity_key(split_subscription(path)[0]))
+        if topic is None:
+            return self.not_found(split_subscription(path)[0])
+        if len(topic.subscriptions) >= limits.SUBSCRIPTIONS_PER_TOPIC_MAX:
+            return QuotaExceeded(
+                f"'{topic.path}' has {limits.SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions, the most it may have."
+            )
+        names: set[str] = set()
+        for rule in settings.rules:
+            error = self._refuse_rule(topic, rule)
+            if error is not None:
+                return error
+            if rule.name.lower() in names:
+                return EntityAlreadyExists(f"Two rules of '{path}' are called '{rule.name}'.")
+            names.add(rule.name.lower())
+        return None
+
+    def _refuse_rule(self, topic: Topic, rule: Rule) -> BrokerError | None:
+        problem = rule_name_problem(rule.name)
+        if problem is not None:
+            return ArgumentError(f"'{rule.name}' cannot be the name of a rule: {problem}.")
+        if sum(len(other.settings.rules) for other in topic.subscriptions.values()) >= RULES_PER_TOPIC_MAX:
+            return QuotaExceeded(f"'{topic.path}' has {RULES_PER_TOPIC_MAX} rules, the most it may have.")
+        try:
+            CompiledRule(rule)
+        except BrokerError as error:
+            return error
+        return None
+
+    def _add(self, kind: str, entity_id: int, path: str, settings: EntitySettings) -> Queue:
+        loads = self._new_loads()
+        if kind == SUBSCRIPTION:
+            topic = self.topics[entity_key(split_subscription(path)[0])]
+            queue: Queue = Subscription(entity_id, path, settings, topic, self.tokens, self.budget, loads)
+            assert isinstance(queue, Subscription)
+            topic.subscriptions[entity_key(path)] = queue
+        else:
+            queue = Queue(entity_id, path, settings, None, self.tokens, self.budget, loads, Usage())
+        return self._enter(queue, loads)
+
+    def _add_dead_letters(self, entity_id: int, parent: Queue) -> Queue:
+        loads = self._new_loads()
+        path = dead_letter_path(parent.path)
+        queue = Queue(entity_id, path, parent.settings, parent, self.tokens, self.budget, loads, parent.usage)
+        parent.dead_letters = queue
+        return self._enter(queue, loads)
+
+    def _add_topic(self, entity_id: int, path: str, settings: EntitySettings) -> Topic:
+        loads = self._new_loads()
+        topic = Topic(entity_id, path, settings, loads, self.access)
+        loads.owner = topic
+        self.topics[entity_key(path)] = topic
+        self.by_id[entity_id] = topic
+        return topic
+
+    def _new_loads(self) -> Loads:
+        return Loads(self.load_numbers, self.loads)
+
+    def _enter(self, queue: Queue, loads: Loads) -> Queue:
+        loads.owner = queue
+        queue.refill_step = Refill(queue)
+        self.queues[entity_key(queue.path)] = queue
+        self.by_id[queue.entity_id] = queue
+        return queue
+
+    def recover(self, row: EntityRow) -> Entity:
+        """As the store remembers it; what belongs to another comes after it."""
+        put = row.put
+        settings = settings_from_json(put.settings)
+        entity: Entity
+        if put.kind == TOPIC:
+            entity = self._add_topic(put.entity_id, put.path, settings)
+        elif put.kind == DEAD_LETTER_QUEUE:
+            parent = self.by_id[put.parent_id]
+            assert isinstance(parent, Queue), "a dead-letter queue belongs to a queue"
+            entity = self._add_dead_letters(put.entity_id, parent)
+        else:
+            entity = self._add(put.kind, put.entity_id, put.path, settings)
+        entity.recover(row.counters, row.next_due_ms, row.next_expiry_ms)
+        return entity
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    def update(self, entity: Entity, settings: EntitySettings, decided: Decided) -> BrokerError | None:
+        """Locks are lost when an entity changes (contract H16). The rules of a subscription stay as they are."""
+        if isinstance(entity, Queue):
+            dead_letters = entity.dead_letters
+            if dead_letters is None:
+                return NotAllowed(f"'{entity.path}' takes its settings from the entity it belongs to.")
+            settings.rules = entity.settings.rules
+            for changed in (entity, dead_letters):
+                changed.settings = settings
+                changed.drop_locks()
+                decided.touch(changed)
+        else:
+            entity.settings = settings
+            decided.touch(entity)
+        self.remember(entity, decided)
+        return None
+
+    def add_rule(self, subscription: Subscription, rule: Rule, decided: Decided) -> BrokerError | None:
+        if self._find_rule(subscription, rule.name) is not None:
+            return EntityAlreadyExists(f"'{subscription.path}' has a rule '{rule.name}' already.")
+        error = self._refuse_rule(subscription.topic, rule)
+        if error is not None:
+            return error
+        self._set_rules(subscription, [*subscription.settings.rules, rule], decided)
+        return None
+
+    def remove_rule(self, subscription: Subscription, name: str, decided: Decided) -> BrokerError | None:
+        found = self._find_rule(subscription, name)
+        if found is None:
+            return EntityNotFound(
+                f"The messaging entity 'sb://{self.namespace}/{subscription.path}/Rules/{name}' could not be found. "
+                "List the rules of the subscription to see their names."
+            )
+        self._set_rules(subscription, [rule for rule in subscription.settings.rules if rule is not found], decided)
+        return None
+
+    def _find_rule(self, subscription: Subscription, name: str) -> Rule | None:
+        for rule in subscription.settings.rules:
+            if rule.name.lower() == name.lower():
+                return rule
+        return None
+
+    def _set_rules(self, subscription: Subscription, rules: list[Rule], decided: Decided) -> None:
+        subscription.settings.rules = rules
+        subscription.compiled = None
+        self.remember(subscription, decided)
+
+    def remember(self, entity: Entity, decided: Decided) -> None:
+        settings = entity.settings.to_json()
+        if isinstance(entity, Topic):
+            decided.remember([EntityPut(entity.entity_id, TOPIC, entity.path, settings, 0)])
+            return
+        assert isinstance(entity, Queue), "an entity is a topic or a queue"
+        dead_letters = entity.dead_letters
+        assert dead_letters is not None, "what is changed by itself has a dead-letter queue"
+        kind = SUBSCRIPTION if isinstance(entity, Subscription) else QUEUE
+        parent_id = entity.topic.entity_id if isinstance(entity, Subscription) else 0
+        group: list[Record] = [
+            EntityPut(entity.entity_id, kind, entity.path, settings, parent_id),
+            EntityPut(dead_letters.entity_id, DEAD_LETTER_QUEUE, dead_letters.path, settings, entity.entity_id),
+        ]
+        decided.remember(group)
+
+    # -- deleting -----------------------------------------------------------------------------------------------
+
+    def whole(self, entity: Entity) -> list[Entity] | None:
+        """Everything that goes with it, itself last; None if it cannot go by itself."""
+        if isinstance(entity, Topic):
+            gone: list[Entity] = []
+            for subscription in entity.subscriptions.values():
+                gone += self._with_dead_letters(subscription)
+            gone.append(entity)
+            return gone
+        assert isinstance(entity, Queue), "an entity is a topic or a queue"
+        if entity.dead_letters is None:
+            return None
+        return self._with_dead_letters(entity)
+
+    def _with_dead_letters(self, queue: Queue) -> list[Entity]:
+        dead_letters = queue.dead_letters
+        assert dead_letters is not None, "a queue has its dead letters"
+        return [dead_letters, queue]
+
+    def forget(self, entity: Entity) -> None:
+        key = entity_key(entity.path)
+        entity.usage.size_bytes -= entity.counters.size_bytes
+        if isinstance(entity, Subscription):
+            del entity.topic.subscriptions[key]
+        if isinstance(entity, Topic):
+            del self.topics[key]
+        else:
+            del self.queues[key]
+        del self.by_id[entity.entity_id]

@@ -1,0 +1,126 @@
+"""What queues and topics have in common: they are sent to, hold scheduled messages, and something in them falls due."""
+
+from spillway.broker.decided import Decided, Touchable
+from spillway.broker.loads import Loads
+from spillway.model import limits
+from spillway.model.entity import FOR_EVER_MS, EntitySettings
+from spillway.model.errors import BrokerError, MessageTooLarge, QuotaExceeded
+from spillway.model.message import NEVER, NO_TTL, SCHEDULED, Message, StoredMessage
+from spillway.model.records import Counters, MessageAdded, Record
+
+
+class Usage:
+    """Bytes held against one quota: a queue and its dead-letter queue, or a topic and all below it."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
+class Entity(Touchable):
+    def __init__(self, entity_id: int, path: str, settings: EntitySettings, loads: Loads, usage: Usage) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.path = path
+        self.settings = settings
+        self.loads = loads
+        self.usage = usage
+        self.counters = Counters()
+        self.is_changed = False  # the counters must be remembered with this turn
+        self.sender_link_ids: dict[int, bool] = {}
+        self.next_due_ms: int = NEVER  # no scheduled message is due before this
+        self.is_sweeping_due = False
+        self.timer_ms = 0  # the namespace's: when it will call on_time, 0 if not at all
+
+    def recover(self, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
+        """As the store remembers it."""
+        self.counters = counters
+        self.next_due_ms = next_due_ms
+        self.usage.size_bytes += counters.size_bytes
+
+    # -- taking in ------------------------------------------------------------------------------------------
+
+    def refuse_send(self, messages: list[Message]) -> BrokerError | None:
+        """Why these messages cannot be taken, or None."""
+        total = 0
+        for message in messages:
+            size = len(message.raw)
+            total += size
+            if size > limits.MESSAGE_BYTES_MAX:
+                return MessageTooLarge(
+                    f"The message has {size} bytes; '{self.path}' takes at most {limits.MESSAGE_BYTES_MAX}."
+                )
+        size_max = self.settings.max_size_mb * limits.MIB
+        held = self.usage.size_bytes
+        if held + total > size_max:
+            return QuotaExceeded(
+                f"'{self.path}' holds {held} bytes of the {size_max} it may hold, dead-letter queues included. "
+                "Receive messages, or raise its MaxSizeInMegabytes."
+            )
+        return None
+
+    def admit(self, message: Message, group: list[Record], decided: Decided) -> int:
+        """Store one message that was not refused; its sequence number."""
+        number = self.next_number()
+        if message.scheduled_ms > decided.now_ms:
+            self._park(message, number, group, decided.now_ms)
+        else:
+            self.enqueue(message, number, group, decided)
+        return number
+
+    def next_number(self) -> int:
+        self.is_changed = True
+        self.counters.last_sequence_number += 1
+        return self.counters.last_sequence_number
+
+    def _park(self, message: Message, number: int, group: list[Record], now_ms: int) -> None:
+        """Kept until its time has come."""
+        stored = StoredMessage(message, number, now_ms)
+        stored.state = SCHEDULED
+        stored.due_ms = message.scheduled_ms
+        self.count(len(message.raw), SCHEDULED)
+        group.append(MessageAdded(self.entity_id, stored))
+        if self.next_due_ms == NEVER or stored.due_ms < self.next_due_ms:
+            self.next_due_ms = stored.due_ms
+
+    def enqueue(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
+        """Take a message whose time is now."""
+        raise AssertionError("queues and topics each do this in their own way")
+
+    def activate(self, stored: StoredMessage, decided: Decided) -> None:
+        """The time of a scheduled message has come."""
+        raise AssertionError("queues and topics each do this in their own way")
+
+    def expiry_of(self, message: Message, now_ms: int) -> int:
+        """The message's own time to live, cut to the entity's."""
+        ttl_ms = message.ttl_ms
+        default_ms = self.settings.default_ttl_ms
+        if default_ms != FOR_EVER_MS and (ttl_ms == NO_TTL or ttl_ms > default_ms):
+            ttl_ms = default_ms
+        if ttl_ms == NO_TTL:
+            return NEVER
+        return now_ms + ttl_ms
+
+    # -- counting -------------------------------------------------------------------------------------------
+
+    def count(self, size_bytes: int, state: int) -> None:
+        self.is_changed = True
+        self.usage.size_bytes += size_bytes
+        self.counters.add(size_bytes, state, 1)
+
+    def uncount(self, size_bytes: int, state: int) -> None:
+        self.is_changed = True
+        self.usage.size_bytes -= size_bytes
+        self.counters.add(-size_bytes, state, -1)
+        assert self.counters.is_sound(), "counted what is not there"
+
+    # -- turns and time -------------------------------------------------------------------------------------
+
+    def serve(self, decided: Decided) -> None:
+        """At the end of a turn that touched it."""
+
+    def on_time(self, decided: Decided) -> None:
+        """Something is due."""
+
+    def due_ms(self) -> int:
+        """When something must happen by itself; 0 if nothing will."""
+        return 0 if self.is_sweeping_due else self.next_due_ms

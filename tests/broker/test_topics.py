@@ -1,0 +1,321 @@
+"""Topics: copies for the subscriptions whose rules want them, and nothing for the others."""
+
+import pytest
+
+from spillway.broker.commands import (
+    AddRule,
+    AttachReceiver,
+    AttachSender,
+    CancelScheduled,
+    CreateEntity,
+    Credit,
+    DeleteEntity,
+    ListRules,
+    Peek,
+    RemoveRule,
+    Schedule,
+    Send,
+    UpdateEntity,
+)
+from spillway.broker.effects import Deliver, Detached, Done, Effect, Failed, Refused, Rules, Scheduled, SendSettled
+from spillway.broker.namespace import Namespace
+from spillway.broker.topic import PropertyAccess
+from spillway.model.entity import SUBSCRIPTION, TOPIC, EntitySettings
+from spillway.model.errors import (
+    ArgumentError,
+    BrokerError,
+    EntityAlreadyExists,
+    EntityNotFound,
+    NotAllowed,
+    QuotaExceeded,
+)
+from spillway.model.message import Message
+from spillway.model.properties import ChangedProperties, MessageProperties
+from spillway.model.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from spillway.testing.core import Core, message
+
+
+class Words(MessageProperties):
+    """The body as properties: `color=red size=3`."""
+
+    def __init__(self, text: str) -> None:
+        self.values: dict[str, object] = {}
+        for part in text.split():
+            name, _, value = part.partition("=")
+            self.values[name] = int(value) if value.isdigit() else value
+
+    def user(self, name: str) -> object:
+        return self.values.get(name)
+
+    def has_user(self, name: str) -> bool:
+        return name in self.values
+
+
+class WordAccess(PropertyAccess):
+    def read(self, message: Message, sequence_number: int, now_ms: int) -> MessageProperties:
+        return Words(message.raw.decode())
+
+    def rewrite(self, message: Message, changes: ChangedProperties) -> Message:
+        words = dict(Words(message.raw.decode()).values)
+        words.update(changes.user_set)
+        for name in changes.user_removed:
+            words.pop(name, None)
+        return Message(" ".join(f"{name}={value}" for name, value in words.items()).encode())
+
+
+class News(Core):
+    """A topic `news` with subscriptions; sender link 1."""
+
+    def make_namespace(self, seed: bytes) -> Namespace:
+        return Namespace("test", self.journal.recover(), seed, WordAccess())
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next_link = 10
+        self.ok(CreateEntity(900, TOPIC, "news", EntitySettings()))
+        self.apply(AttachSender(1, "news"))
+
+    def ok(self, command: CreateEntity | AddRule | RemoveRule | UpdateEntity | DeleteEntity) -> None:
+        said = self.apply(command)
+        assert any(isinstance(effect, Done) for effect in said), said
+
+    def error(self, command: CreateEntity | AddRule | RemoveRule | DeleteEntity) -> BrokerError:
+        (failed,) = self.apply(command)
+        assert isinstance(failed, Failed)
+        return failed.error
+
+    def subscribe(self, name: str, *rules: Rule, settings: EntitySettings | None = None) -> None:
+        settings = settings or EntitySettings()
+        settings.rules = list(rules)
+        self.ok(CreateEntity(901, SUBSCRIPTION, f"news/Subscriptions/{name}", settings))
+
+    def send(self, text: str, link_id: int = 1) -> list[Effect]:
+        return self.apply(Send(link_id, 5, [message(text.encode())], False, len(text)))
+
+    def received(self, path: str) -> list[str]:
+        return [delivery.stored.message.raw.decode() for delivery in self.deliveries(path)]
+
+    def deliveries(self, path: str) -> list[Deliver]:
+        self.next_link += 1
+        said = self.apply(
+            AttachReceiver(self.next_link, f"news/Subscriptions/{path}", True), Credit(self.next_link, 500, False)
+        )
+        return [effect for effect in said if isinstance(effect, Deliver)]
+
+
+def sql(name: str, expression: str, action: str | None = None) -> Rule:
+    return Rule(name, SqlFilter(expression), None if action is None else SqlAction(action), 0)
+
+
+@pytest.fixture
+def news() -> News:
+    return News()
+
+
+def test_every_subscription_gets_its_own_copy(news: News) -> None:
+    news.subscribe("a")
+    news.subscribe("b")
+    news.send("color=red")
+    assert news.received("a") == ["color=red"]
+    assert news.received("b") == ["color=red"]
+
+
+def test_a_message_that_nobody_wants_is_accepted_and_dropped(news: News) -> None:
+    (settled,) = news.send("color=red")
+    assert isinstance(settled, SendSettled)
+    assert settled.error is None
+    news.subscribe("late")
+    assert news.received("late") == []
+
+
+def test_rules_choose_what_a_subscription_gets(news: News) -> None:
+    news.subscribe("red", sql("r", "color = 'red'"))
+    news.subscribe("large", sql("l", "size > 5"))
+    news.subscribe("none", Rule("n", FalseFilter(), None, 0))
+    for text in ("color=red size=1", "color=blue size=9", "color=red size=9", "color=green"):
+        news.send(text)
+    assert news.received("red") == ["color=red size=1", "color=red size=9"]
+    assert news.received("large") == ["color=blue size=9", "color=red size=9"]
+    assert news.received("none") == []
+
+
+def test_several_matching_rules_without_action_give_one_copy(news: News) -> None:
+    news.subscribe("a", sql("one", "size > 1"), sql("two", "size > 2"), Rule("all", TrueFilter(), None, 0))
+    news.send("size=3")
+    assert news.received("a") == ["size=3"]
+
+
+def test_every_matching_rule_with_an_action_adds_a_changed_copy(news: News) -> None:
+    one = sql("one", "size > 1", "SET seen = 1")
+    two = sql("two", "size > 2", "REMOVE size")
+    news.subscribe("a", one, two, sql("plain", "size = 3"))
+    news.send("size=3")
+    assert sorted(news.received("a")) == ["rulename=two", "size=3", "size=3 seen=1 rulename=one"]
+
+
+def test_copies_have_numbers_of_their_own_and_keep_the_topics(news: News) -> None:
+    news.subscribe("red", sql("r", "color = 'red'"))
+    news.send("color=blue")
+    news.send("color=red")
+    (delivery,) = news.deliveries("red")
+    assert delivery.stored.sequence_number == 1
+    assert delivery.stored.enqueue_sequence_number == 2
+
+
+def test_a_filter_that_cannot_be_evaluated_dead_letters_the_copy_with_the_reason(news: News) -> None:
+    news.subscribe("a", sql("zero", "10 / size > 1"))
+    news.send("size=0")
+    (dead,) = news.deliveries("a/$DeadLetterQueue")
+    assert dead.stored.overlay is not None
+    assert dead.stored.overlay.dead_letter_reason == "FilterEvaluationException"
+    assert dead.stored.overlay.dead_letter_source == "news/Subscriptions/a"
+    assert news.received("a") == []
+
+
+def test_a_subscription_that_does_not_want_filter_errors_drops_them(news: News) -> None:
+    settings = EntitySettings()
+    settings.dead_letter_on_filter_error = False
+    news.subscribe("a", sql("zero", "10 / size > 1"), settings=settings)
+    news.send("size=0")
+    assert news.deliveries("a/$DeadLetterQueue") == []
+
+
+def test_a_scheduled_message_is_published_when_its_time_comes_by_the_rules_of_then(news: News) -> None:
+    news.subscribe("a")
+    due = message(b"size=1", scheduled_ms=news.now_ms + 5_000)
+    (scheduled,) = news.apply(Schedule(500, "news", [due], 6))
+    assert isinstance(scheduled, Scheduled)
+    news.subscribe("b")
+    news.restart()
+    news.step(4_999)
+    assert news.namespace.directory.queues["news/subscriptions/a"].counters.active == 0
+    news.step(1)
+    assert news.received("a") == ["size=1"]
+    assert news.received("b") == ["size=1"]
+    topic = news.namespace.directory.topics["news"]
+    assert (topic.counters.scheduled, topic.counters.size_bytes) == (0, 0)
+
+
+def test_a_scheduled_message_of_a_topic_can_be_cancelled(news: News) -> None:
+    news.subscribe("a")
+    due = message(b"size=1", scheduled_ms=news.now_ms + 5_000)
+    (scheduled,) = news.apply(Schedule(500, "news", [due], 6))
+    assert isinstance(scheduled, Scheduled)
+    (done,) = news.apply(CancelScheduled(501, "news", scheduled.sequence_numbers))
+    assert isinstance(done, Done)
+    news.step(9_000)
+    assert news.received("a") == []
+
+
+def test_topics_subscriptions_and_rules_survive_a_restart(news: News) -> None:
+    news.subscribe("red", sql("r", "color = 'red'"))
+    news.send("color=red")
+    news.restart()
+    news.apply(AttachSender(1, "news"))
+    news.send("color=blue")
+    news.send("color=red size=2")
+    assert news.received("red") == ["color=red", "color=red size=2"]
+
+
+def test_rules_are_added_listed_and_removed(news: News) -> None:
+    news.subscribe("a")
+    path = "news/Subscriptions/a"
+    news.ok(AddRule(500, path, sql("red", "color = 'red'")))
+    news.ok(RemoveRule(501, path, "$default"))
+    (listed,) = news.apply(ListRules(502, path, 0, 100))
+    assert isinstance(listed, Rules)
+    assert [rule.name for rule in listed.rules] == ["red"]
+    news.send("color=blue")
+    news.send("color=red")
+    assert news.received("a") == ["color=red"]
+    assert isinstance(news.error(AddRule(503, path, sql("RED", "1=1"))), EntityAlreadyExists)
+    assert isinstance(news.error(RemoveRule(504, path, "gone")), EntityNotFound)
+    assert isinstance(news.error(AddRule(505, path, sql("bad", "color ="))), ArgumentError)
+    assert isinstance(news.error(AddRule(506, "news", sql("x", "1=1"))), NotAllowed)
+
+
+def test_a_changed_subscription_keeps_its_rules(news: News) -> None:
+    news.subscribe("red", sql("r", "color = 'red'"))
+    news.ok(UpdateEntity(500, "news/Subscriptions/red", EntitySettings()))
+    news.send("color=blue")
+    assert news.received("red") == []
+
+
+def test_what_is_wrong_with_a_subscription_is_said(news: News) -> None:
+    bad = EntitySettings()
+    bad.rules = [sql("r", "color LIKE")]
+    create = CreateEntity(500, SUBSCRIPTION, "news/Subscriptions/a", bad)
+    assert isinstance(news.error(create), ArgumentError)
+    assert not news.namespace.exists("news/Subscriptions/a")
+    missing = CreateEntity(501, SUBSCRIPTION, "nowhere/Subscriptions/a", EntitySettings())
+    assert isinstance(news.error(missing), EntityNotFound)
+    for path in ("news/a", "news/Subscriptions/", "news/Subscriptions/a/b", "news/Subscriptions/" + "x" * 51):
+        assert isinstance(news.error(CreateEntity(502, SUBSCRIPTION, path, EntitySettings())), ArgumentError)
+    assert isinstance(news.error(CreateEntity(503, TOPIC, "NEWS", EntitySettings())), EntityAlreadyExists)
+
+
+def test_a_topic_is_sent_to_and_a_subscription_is_received_from(news: News) -> None:
+    news.subscribe("a")
+    for command in (AttachReceiver(70, "news", False), AttachSender(71, "news/Subscriptions/a")):
+        (refused,) = news.apply(command)
+        assert isinstance(refused, Refused)
+        assert isinstance(refused.error, NotAllowed)
+    (failed,) = news.apply(Peek(72, "news", 1, 1))
+    assert isinstance(failed, Failed)
+
+
+def test_deleting_a_topic_takes_its_subscriptions_along(news: News) -> None:
+    news.subscribe("a")
+    news.send("size=1")
+    news.apply(AttachReceiver(70, "news/Subscriptions/a", False))
+    said = news.apply(DeleteEntity(500, "news"))
+    assert {effect.to for effect in said if isinstance(effect, Detached)} == {1, 70}
+    news.restart()
+    assert not news.namespace.exists("news")
+    assert not news.namespace.exists("news/Subscriptions/a")
+    assert not news.namespace.exists("news/Subscriptions/a/$DeadLetterQueue")
+
+
+def test_deleting_a_subscription_leaves_the_others_and_frees_the_topics_quota(news: News) -> None:
+    news.subscribe("a")
+    news.subscribe("b")
+    news.send("size=1")
+    assert news.namespace.directory.topics["news"].usage.size_bytes == 12
+    news.ok(DeleteEntity(500, "news/Subscriptions/a"))
+    assert news.namespace.directory.topics["news"].usage.size_bytes == 6
+    news.send("size=2")
+    assert news.received("b") == ["size=1", "size=2"]
+    assert news.namespace.directory.topics["news"].usage.size_bytes == 0
+
+
+def test_the_quota_of_a_topic_counts_all_its_copies() -> None:
+    news = News()
+    settings = EntitySettings()
+    settings.max_size_mb = 1
+    news.ok(UpdateEntity(500, "news", settings))
+    news.subscribe("a")
+    news.subscribe("b")
+    for _ in range(3):
+        news.send("x=" + "y" * 200_000)
+    (refused,) = news.send("x=" + "y" * 200_000)
+    assert isinstance(refused, SendSettled)
+    assert isinstance(refused.error, QuotaExceeded)
+
+
+def test_a_message_lives_as_long_as_the_shortest_of_its_own_the_topics_and_the_subscriptions_time() -> None:
+    news = News()
+    topic = EntitySettings()
+    topic.default_ttl_ms = 10_000
+    news.ok(UpdateEntity(500, "news", topic))
+    short = EntitySettings()
+    short.default_ttl_ms = 2_000
+    short.dead_letter_on_expiry = True
+    news.subscribe("short", settings=short)
+    news.subscribe("long")
+    news.send("size=1")
+    news.step(2_000)
+    assert news.received("short") == []
+    assert len(news.deliveries("short/$DeadLetterQueue")) == 1
+    news.send("size=2")
+    news.step(10_000)
+    assert news.received("long") == []
