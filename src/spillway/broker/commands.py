@@ -209,6 +209,20 @@ class DeleteEntity(Request):
     """The entity, all that belongs to it and all messages; attached links are detached. Answered by `Done`."""
 
 
+class Describe(Request):
+    """Answered by `Descriptions` with one in it."""
+
+
+class ListEntities(Request):
+    """Entities of a kind, by name; of subscriptions, those of the topic `path`. Answered by `Descriptions`."""
+
+    def __init__(self, request_id: int, kind: str, path: str, skip: int, top: int) -> None:
+        super().__init__(request_id, path)
+        self.kind = kind
+        self.skip = skip
+        self.top = top
+
+
 class PlantFault(Request):
     """From now on `operation` on `path` is refused with `error`; None takes the fault away. Answered by `Done`."""
 

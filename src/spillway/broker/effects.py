@@ -1,8 +1,9 @@
 """What the broker wants said or done. Spoken only once the turn that decided it is durable; `Load` at once."""
 
+from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError
 from spillway.model.message import StoredMessage
-from spillway.model.records import Query
+from spillway.model.records import Counters, Query
 from spillway.model.rules import Rule
 
 
@@ -111,6 +112,28 @@ class Rules(Answer):
     def __init__(self, to: int, rules: list[Rule]) -> None:
         super().__init__(to)
         self.rules = rules
+
+
+class Description:
+    """An entity as an administrator sees it. The settings are the entity's own: copy them before a change."""
+
+    def __init__(self, kind: str, path: str, settings: EntitySettings, counters: Counters) -> None:
+        self.kind = kind
+        self.path = path
+        self.settings = settings
+        self.counters = counters  # a copy
+        self.dead_letter_count = 0
+        self.size_bytes = 0  # with everything below it
+        self.subscription_count = 0
+
+
+class Descriptions(Answer):
+    """`has_more`: there are others behind these."""
+
+    def __init__(self, to: int, descriptions: list[Description], has_more: bool) -> None:
+        super().__init__(to)
+        self.descriptions = descriptions
+        self.has_more = has_more
 
 
 class Load(Effect):

@@ -18,8 +18,10 @@ from spillway.broker.commands import (
     CreateEntity,
     Credit,
     DeleteEntity,
+    Describe,
     Detach,
     DiskNearlyFull,
+    ListEntities,
     ListRules,
     Loaded,
     Peek,
@@ -36,9 +38,11 @@ from spillway.broker.commands import (
     UpdateEntity,
 )
 from spillway.broker.decided import Decided, Touchable
+from spillway.broker.describing import describe, list_entities
 from spillway.broker.directory import Directory
 from spillway.broker.effects import (
     Attached,
+    Descriptions,
     Detached,
     Done,
     Failed,
@@ -56,7 +60,7 @@ from spillway.broker.queue import Queue
 from spillway.broker.receivers import ReceiverLink
 from spillway.broker.sweeps import SweepDue, SweepExpired
 from spillway.broker.topic import PropertyAccess, Subscription
-from spillway.model.entity import entity_key
+from spillway.model.entity import SUBSCRIPTION, entity_key
 from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, ServerBusy
 from spillway.model.message import NEVER, Message
 from spillway.model.records import Catalogue, EntityRemoved, Record
@@ -304,8 +308,17 @@ class Namespace:
             error = self.directory.create(request.kind, request.path, request.settings, decided)
         elif isinstance(request, PlantFault):
             self.faults.plant(request.path, request.operation, request.error)
+        elif isinstance(request, ListEntities) and (request.kind != SUBSCRIPTION or entity is not None):
+            listed = list_entities(
+                self.directory, request.request_id, request.kind, request.path, request.skip, request.top
+            )
+            decided.say(listed)
+            is_answered = True
         elif entity is None:
             error = self.directory.not_found(request.path)
+        elif isinstance(request, Describe):
+            decided.say(Descriptions(request.request_id, [describe(entity)], False))
+            is_answered = True
         elif isinstance(request, UpdateEntity):
             error = self.directory.update(entity, request.settings, decided)
         elif isinstance(request, DeleteEntity):
