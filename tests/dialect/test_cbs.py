@@ -159,7 +159,7 @@ def test_python_which_grants_ten_thousand_once_is_answered_for_ever() -> None:
     out = visit.sender("$cbs")
     back.grant(10_000)
     visit.pump()
-    next(iter(visit.peer.replies.values()))[0].link.credit = 0  # as after the ten thousandth answer
+    next(iter(visit.peer.nodes.replies.values()))[0].link.credit = 0  # as after the ten thousandth answer
     visit.ask(out, {"operation": "put-token", "name": "sb://h/q"}, sas_token())
     assert visit.answer().properties["status-code"] == 202
 

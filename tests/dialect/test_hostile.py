@@ -159,7 +159,7 @@ def test_answers_that_are_not_taken_end_their_link_and_not_our_memory() -> None:
         visit.ask(out, {"operation": "x" * 100}, {"padding": 1}, message_id="m" * 200_000)
         visit.run()
     assert reply.is_detached
-    assert not visit.peer.holding
+    assert not visit.peer.nodes.holding
     assert not out.is_detached
 
 

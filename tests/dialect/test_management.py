@@ -23,7 +23,7 @@ from spillway.broker.commands import (
 )
 from spillway.broker.effects import Deleted, Done, Failed, Messages, Renewed, Scheduled
 from spillway.dialect.admission import admit
-from spillway.dialect.peer import REQUESTS_MAX, REQUESTS_UNREAD_MAX
+from spillway.dialect.nodes import REQUESTS_MAX, REQUESTS_UNREAD_MAX
 from spillway.model import limits
 from spillway.model.errors import MessageLockLost, MessageNotFound
 from spillway.model.message import SCHEDULED, StoredMessage

@@ -1,14 +1,12 @@
 """One client: what its connection tells becomes commands, what the broker wants said becomes frames.
 
-The peer owns the AMQP connection and everything that is Service Bus about it: rights, links, credit, requests. It
-decides nothing about messages. A fault of ours inside it is raised after the connection was closed in order, for the
-owner to log; a client's fault never is.
+The peer owns the AMQP connection and everything that is Service Bus about it: links and credit here, rights in
+`standing`, requests in `nodes`. It decides nothing about messages. A fault of ours inside it is raised after the
+connection was closed in order, for the owner to log; a client's fault never is.
 """
 
-from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
-from spillway.amqp.codec import FRAME_ELEMENTS_MAX, LOGIN_ELEMENTS_MAX
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
@@ -28,7 +26,7 @@ from spillway.amqp.events import (
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import ACCEPTED, RELEASED, Attach, Received, Rejected, Source, Target
 from spillway.amqp.types import Int, Symbol
-from spillway.broker.commands import Command, Credit, Detach, Peek, ReceiveDeferred, Request, Send, Settle, Undelivered
+from spillway.broker.commands import Command, Credit, Detach, Send, Settle, Undelivered
 from spillway.broker.effects import (
     Answer,
     Attached,
@@ -36,7 +34,6 @@ from spillway.broker.effects import (
     Detached,
     Drained,
     Effect,
-    Failed,
     Refused,
     SendSettled,
     Settled,
@@ -47,49 +44,25 @@ from spillway.dialect.admission import admit_transfer
 from spillway.dialect.annotations import BATCH_FORMAT, ENTITY_TYPE, ENTITY_TYPE_QUEUE
 from spillway.dialect.attaching import Directory, MissingEntities, open_link, shown_address
 from spillway.dialect.delivery import encode_delivery
-from spillway.dialect.errors import ConnectionForced, Tracker, amqp_error, tracked_text
-from spillway.dialect.links import (
-    HELD_REPLY_BYTES_MAX,
-    HELD_REPLY_BYTES_STRANGER_MAX,
-    ClientReceiver,
-    ClientSender,
-    PeerLink,
-    ReplyLink,
-    RequestLink,
-)
+from spillway.dialect.errors import ConnectionForced, Tracker, amqp_error
+from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
+from spillway.dialect.nodes import REQUEST_CREDIT, Ids, Nodes
+from spillway.dialect.outbox import Outbox
 from spillway.dialect.outcomes import echo_of, settlement_of
-from spillway.dialect.requests import RequestMessage, decode_request, encode_response
-from spillway.dialect.rights import FOR_EVER, Grant, Grants, Rights, authorise
+from spillway.dialect.rights import Rights
+from spillway.dialect.standing import Standing
 from spillway.model import limits
 from spillway.model.errors import (
     BrokerError,
     InternalError,
     MessageTooLarge,
-    NotAllowed,
     NotImplementedHere,
     QuotaExceeded,
-    ServerBusy,
     Unauthorized,
 )
 from spillway.model.settlement import Settlement
 
 INCOMING_WINDOW: Final = (1 << 31) - 1  # Python counts its transfers in its own way: never let it see an end
-REQUESTS_MAX: Final = 1_000  # under way at once on one connection
-REQUESTS_UNREAD_MAX: Final = 8  # under way while the client does not read: each may answer with a megabyte
-REQUEST_CREDIT: Final = 100
-BROWSING_MAX: Final = 4  # requests for messages with the core at once: each may answer with megabytes
-BROWSE_LATER_MAX: Final = 200  # and those that wait for them
-# Before its first token a client needs one session and two links to `$cbs`; with no more than this a thousand of them
-# can be borne.
-STRANGER_SESSIONS_MAX: Final = 16
-STRANGER_LINKS_MAX: Final = 32
-STRANGER_PARTIAL_BYTES_MAX: Final = 128 * limits.KIB
-
-
-class Ids(Protocol):
-    """Link and request numbers, unique in the process."""
-
-    def next(self) -> int: ...
 
 
 class PeerOptions:
@@ -98,14 +71,6 @@ class PeerOptions:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.container_id = namespace
-
-
-class PendingRequest(management.Pending):
-    """A request to the core, and the link its answer goes to."""
-
-    def __init__(self, operation: str, correlation_id: object, path: str, omits_body: bool, reply: ReplyLink) -> None:
-        super().__init__(operation, correlation_id, path, omits_body)
-        self.reply = reply
 
 
 class Peer:
@@ -120,33 +85,24 @@ class Peer:
         now_ms: int,
     ) -> None:
         self.options = options
-        self.rights = rights
         self.ids = ids
         self.tracker = tracker
         self.is_plain_allowed = is_clear_text_allowed_for_plain
         self.connection = Connection(_connection_options(options), True, now_ms)
         self.missing = MissingEntities(options.namespace, directory)
         self.now_ms = now_ms
-        self.grants = Grants()
-        self.next_expiry_ms = 0  # of a token; 0: none ends
-        self.unauthorised_until_ms = 0  # all tokens have run out: when to close
+        self.standing = Standing(rights, self.connection.options)
+        self.outbox = Outbox()
+        self.nodes = Nodes(self.standing, self.outbox, ids, tracker)
         self.is_writable = True
-        self.commands: list[Command] = []
-        self.registered: list[int] = []
-        self.forgotten: list[int] = []
         self.links: dict[int, PeerLink] = {}
-        self.requests: dict[int, PendingRequest] = {}
-        self.replies: dict[str, list[ReplyLink]] = {}  # by session and node
         self.window_bound: dict[int, ClientReceiver] = {}  # would take more if the session's window opened
-        self.holding: dict[int, ReplyLink] = {}  # answers wait there for credit or the session's window
-        self.browsing_count = 0  # requests with the core whose answers are messages
-        self.browse_later: deque[Request] = deque()  # such requests that wait for the others' answers
 
     # -- what the pump asks -----------------------------------------------------------------------------------------
 
     @property
     def has_commands(self) -> bool:
-        return len(self.commands) > 0
+        return len(self.outbox.commands) > 0
 
     @property
     def is_closed(self) -> bool:
@@ -154,44 +110,31 @@ class Peer:
 
     @property
     def is_authorised(self) -> bool:
-        return len(self.grants.by_scope) > 0
+        return self.standing.is_authorised
 
     def receive(self, data: bytes, now_ms: int) -> None:
         self.now_ms = now_ms
         try:
-            if 0 < self.next_expiry_ms <= now_ms:
+            if 0 < self.standing.next_expiry_ms <= now_ms:
                 self._expire_tokens(now_ms)
             self.connection.receive(data, now_ms)
             self._handle_events(now_ms)
             if self.window_bound:
                 self._retell_window_bound()
-            if self.holding:
-                self._send_held()
+            if self.nodes.holding:
+                self.nodes.send_held()
         except Exception:
             self._break()
             raise
 
     def take_commands(self, count_max: int, bytes_max: int) -> list[Command]:
-        """The oldest ones; at least one, and no more than asked."""
-        commands = self.commands
-        count = 0
-        total = 0
-        for command in commands:
-            total += command.size_bytes
-            if count >= count_max or (total > bytes_max and count > 0):
-                break
-            count += 1
-        if count == len(commands):
-            self.commands = []
-            return commands
-        self.commands = commands[count:]
-        return commands[:count]
+        return self.outbox.take_commands(count_max, bytes_max)
 
     def perform(self, effect: Effect, now_ms: int) -> bool:
         """Say it. False: the link or request is gone, or the client has taken back the credit for a delivery."""
         self.now_ms = now_ms
         try:
-            if 0 < self.next_expiry_ms <= now_ms:
+            if 0 < self.standing.next_expiry_ms <= now_ms:
                 self._expire_tokens(now_ms)
             return self._perform(effect, now_ms)
         except Exception:
@@ -206,18 +149,18 @@ class Peer:
         if is_writable == self.is_writable:
             return
         self.is_writable = is_writable
-        self._browse()
+        self.nodes.set_writable(is_writable)
         for link in self.links.values():
             if isinstance(link, ClientReceiver):
                 if is_writable:
                     self._tell_credit(link)
                 elif link.told_limit > link.seen_count:
                     link.told_limit = link.seen_count
-                    self.commands.append(Credit(link.number, link.seen_count, False))
+                    self.outbox.commands.append(Credit(link.number, link.seen_count, False))
 
     def next_due_ms(self) -> int:
         due_ms = self.connection.next_due_ms()
-        for other_ms in (self.next_expiry_ms, self.unauthorised_until_ms):
+        for other_ms in (self.standing.next_expiry_ms, self.standing.unauthorised_until_ms):
             if other_ms > 0 and (due_ms == 0 or other_ms < due_ms):
                 due_ms = other_ms
         return due_ms
@@ -227,10 +170,10 @@ class Peer:
         try:
             self.connection.tick(now_ms)
             self._handle_events(now_ms)
-            if 0 < self.next_expiry_ms <= now_ms:
+            if 0 < self.standing.next_expiry_ms <= now_ms:
                 self._expire_tokens(now_ms)
-            if 0 < self.unauthorised_until_ms <= now_ms:
-                self.unauthorised_until_ms = 0
+            if 0 < self.standing.unauthorised_until_ms <= now_ms:
+                self.standing.unauthorised_until_ms = 0
                 self._close(Unauthorized("The last token of this connection ran out and was not renewed."))
         except Exception:
             self._break()
@@ -245,14 +188,10 @@ class Peer:
         self._close(error or ConnectionForced("The broker is shutting down. Connect again."))
 
     def take_registered(self) -> list[int]:
-        numbers = self.registered
-        self.registered = []
-        return numbers
+        return self.outbox.take_registered()
 
     def take_forgotten(self) -> list[int]:
-        numbers = self.forgotten
-        self.forgotten = []
-        return numbers
+        return self.outbox.take_forgotten()
 
     # -- events of the connection -------------------------------------------------------------------------------------
 
@@ -296,19 +235,10 @@ class Peer:
             self._forget_all()
 
     def _on_sasl(self, event: SaslRequested) -> None:
-        verdict = sasl.judge(event.mechanism, event.response, self.rights, self.is_plain_allowed)
+        verdict = sasl.judge(event.mechanism, event.response, self.standing.rights, self.is_plain_allowed)
         if verdict.grant is not None:
-            self._allow(verdict.grant)
+            self.standing.allow(verdict.grant)
         self.connection.sasl_done(verdict.code)
-
-    def _allow(self, grant: Grant) -> None:
-        """It has shown a right to be here: from now on it may have what costs memory."""
-        self.grants.add(grant)
-        options = self.connection.options
-        options.sessions_max = limits.CHANNEL_MAX + 1
-        options.links_max = limits.LINKS_PER_CONNECTION_MAX
-        options.elements_max = FRAME_ELEMENTS_MAX
-        options.partial_bytes_max = limits.PARTIAL_BYTES_MAX
 
     # -- sends ----------------------------------------------------------------------------------------------------
 
@@ -323,7 +253,7 @@ class Peer:
         except BrokerError as error:
             self._reject(link, event.delivery_id, event.settled, error, now_ms)
             return
-        self.commands.append(Send(sender.number, event.delivery_id, messages, event.settled, len(event.payload)))
+        self.outbox.commands.append(Send(sender.number, event.delivery_id, messages, event.settled, len(event.payload)))
 
     def _on_too_large(self, event: TransferTooLarge, now_ms: int) -> None:
         link = event.link
@@ -366,7 +296,9 @@ class Peer:
             if not isinstance(user, ClientReceiver):
                 continue
             if settlement is not None:
-                self.commands.append(Settle(user.number, delivery.delivery_id, delivery.tag, settlement, event.settled))
+                self.outbox.commands.append(
+                    Settle(user.number, delivery.delivery_id, delivery.tag, settlement, event.settled)
+                )
             elif refusal is not None and not event.settled:
                 said = Rejected(self._say(refusal, delivery.link, now_ms))
                 delivery.link.session.settle_sent(delivery.delivery_id, said)
@@ -394,7 +326,7 @@ class Peer:
             self.window_bound[receiver.number] = receiver
         if limit != receiver.told_limit or receiver.is_draining:
             receiver.told_limit = limit
-            self.commands.append(Credit(receiver.number, limit, receiver.is_draining))
+            self.outbox.commands.append(Credit(receiver.number, limit, receiver.is_draining))
 
     def _retell_window_bound(self) -> None:
         bound = self.window_bound
@@ -420,7 +352,7 @@ class Peer:
             opening = open_link(link, self.ids.next(), self.missing)
             user = opening.link
             if user.rights:
-                denied = authorise(self.grants, user.scope, user.rights, now_ms)
+                denied = self.standing.denial(user.scope, user.rights, now_ms)
                 if denied is not None:
                     raise denied
         except BrokerError as error:
@@ -431,15 +363,15 @@ class Peer:
         link.user = user
         self.links[user.number] = user
         if opening.command is not None:
-            self.registered.append(user.number)
-            self.commands.append(opening.command)
+            self.outbox.registered.append(user.number)
+            self.outbox.commands.append(opening.command)
         else:
             self._accept_node(user)
 
     def _accept_node(self, user: PeerLink) -> None:
         """A link to `$cbs` or `$management` ends here, not in the core."""
         if isinstance(user, ReplyLink):
-            self.replies.setdefault(_reply_key(user), []).append(user)
+            self.nodes.add_reply(user)
             self._accept(user, 0)
         else:
             self._accept(user, cbs.REQUEST_BYTES_MAX if user.address.node == CBS else management.REQUEST_BYTES_MAX)
@@ -465,11 +397,7 @@ class Peer:
             return
         del self.links[user.number]
         if isinstance(user, ReplyLink):
-            key = _reply_key(user)
-            self.replies[key].remove(user)
-            if not self.replies[key]:
-                del self.replies[key]
-            self.holding.pop(user.number, None)
+            self.nodes.remove_reply(user)
             return
         if isinstance(user, RequestLink):
             return
@@ -477,9 +405,9 @@ class Peer:
             self.window_bound.pop(user.number, None)
             for tag in link.take_unsent():
                 if tag:
-                    self.commands.append(Undelivered(user.path, tag))
-        self.commands.append(Detach(user.number))
-        self.forgotten.append(user.number)
+                    self.outbox.commands.append(Undelivered(user.path, tag))
+        self.outbox.commands.append(Detach(user.number))
+        self.outbox.forgotten.append(user.number)
 
     def _end_link(self, user: PeerLink, error: BrokerError, now_ms: int) -> None:
         user.link.detach(self._say(error, user.link, now_ms))
@@ -488,120 +416,26 @@ class Peer:
     def _forget_all(self) -> None:
         for user in list(self.links.values()):
             self._forget_link(user.link)
-        self.forgotten += list(self.requests)
-        self.requests.clear()
-        self.browse_later.clear()
+        self.nodes.forget_requests()
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def _on_request(self, node: RequestLink, event: TransferReceived, now_ms: int) -> None:
-        link = event.link
-        if link.credit_left <= REQUEST_CREDIT // 2:
-            link.grant(REQUEST_CREDIT)
         try:
-            request = decode_request(event.payload)
-            reply = self._find_reply(node, request.reply_to)
+            self.nodes.on_request(node, event, now_ms)
         except BrokerError as error:
-            self._reject(link, event.delivery_id, event.settled, error, now_ms)
-            return
-        if not event.settled:
-            link.session.settle(event.delivery_id, ACCEPTED)
-        if node.address.node == CBS:
-            self._put_token(request, reply, now_ms)
-        else:
-            self._manage(node, request, reply, now_ms)
+            self._reject(event.link, event.delivery_id, event.settled, error, now_ms)
+        self._end_overfull(now_ms)
 
-    def _find_reply(self, node: RequestLink, reply_to: str | None) -> ReplyLink:
-        """By session and address; Python's `$cbs` requests have no reply-to, JavaScript's are a link's name."""
-        found = self.replies.get(_reply_key(node))
-        if not found:
-            raise NotAllowed(f"Attach a receiver from '{node.shown_path}' in the same session before sending requests.")
-        if reply_to is not None:
-            for reply in reversed(found):
-                if reply.answers_to(reply_to):
-                    return reply
-        return found[-1]
+    def _answer(self, answer: Answer, now_ms: int) -> bool:
+        is_said = self.nodes.answer(answer, now_ms)
+        self._end_overfull(now_ms)
+        return is_said
 
-    def _put_token(self, request: RequestMessage, reply: ReplyLink, now_ms: int) -> None:
-        code = cbs.ACCEPTED
-        text = "Accepted"
-        try:
-            put = cbs.read_put_token(request)
-            grant = self.rights.check_token(put.token, put.audience, now_ms)
-            # Azure refuses an entity that does not exist here, with 404. Python then retries for 17 s and shows no text
-            # at all; refused at attach, it says at once which entity is missing (docs/adr/0005).
-            self._allow(grant)
-            self.unauthorised_until_ms = 0
-            if grant.expires_ms < FOR_EVER and (self.next_expiry_ms == 0 or grant.expires_ms < self.next_expiry_ms):
-                self.next_expiry_ms = grant.expires_ms
-        except BrokerError as error:
-            code = error.status_code
-            text = tracked_text(error.description, self.tracker, "$cbs", now_ms)
-        self._reply(reply, encode_response(request.message_id, cbs.status_properties(code, text), None), now_ms)
-
-    def _manage(self, node: RequestLink, request: RequestMessage, reply: ReplyLink, now_ms: int) -> None:
-        operation = ""
-        try:
-            operation = request.text("operation")
-            denied = authorise(self.grants, node.scope, management.rights_for(operation), now_ms)
-            if denied is not None:
-                raise denied
-            self._check_room()
-            number = self.ids.next()
-            command = management.read_command(operation, number, node.path, request.body, self.tracker)
-        except BrokerError as error:
-            self._reply_failure(reply, operation, request.message_id, error, node.scope, now_ms)
-            return
-        omits_body = management.read_omits_body(request.body)
-        self.requests[number] = PendingRequest(operation, request.message_id, node.path, omits_body, reply)
-        self.registered.append(number)
-        if isinstance(command, (Peek, ReceiveDeferred)):
-            self.browse_later.append(command)
-            self._browse()
-        else:
-            self.commands.append(command)
-
-    def _browse(self) -> None:
-        """A few requests for messages at a time, and none while the client does not read: answers are large."""
-        while self.browse_later and self.browsing_count < BROWSING_MAX and self.is_writable:
-            self.browsing_count += 1
-            self.commands.append(self.browse_later.popleft())
-
-    def _reply(self, reply: ReplyLink, payload: bytes, now_ms: int) -> bool:
-        """Say an answer, now or when the client takes it. One that takes none loses the link."""
-        if not reply.reply(payload):
-            return False
-        if reply.held:
-            self.holding[reply.number] = reply
-            held_bytes = -len(payload)  # one answer may be larger than all that may wait
-            for other in self.holding.values():
-                held_bytes += other.held_bytes
-            if held_bytes > (HELD_REPLY_BYTES_MAX if self.is_authorised else HELD_REPLY_BYTES_STRANGER_MAX):
-                text = "Too many answers wait for credit on this link: grant some before asking for more."
-                self._end_link(reply, QuotaExceeded(text), now_ms)
-        return True
-
-    def _send_held(self) -> None:
-        for reply in list(self.holding.values()):
-            reply.send_held()
-            if not reply.held:
-                del self.holding[reply.number]
-
-    def _check_room(self) -> None:
-        requests_max = REQUESTS_MAX if self.is_writable else REQUESTS_UNREAD_MAX
-        if len(self.requests) >= requests_max or len(self.browse_later) >= BROWSE_LATER_MAX:
-            raise ServerBusy(
-                "Too many requests of this connection are waiting for their answers to be read. Try later."
-            )
-
-    def _reply_failure(
-        self, reply: ReplyLink, operation: str, correlation_id: object, error: BrokerError, path: str, now_ms: int
-    ) -> bool:
-        text = tracked_text(error.description, self.tracker, path, now_ms)
-        properties = management.error_properties(error, text)
-        return self._reply(
-            reply, encode_response(correlation_id, properties, management.failure_body(operation)), now_ms
-        )
+    def _end_overfull(self, now_ms: int) -> None:
+        while self.nodes.overfull:
+            text = "Too many answers wait for credit on this link: grant some before asking for more."
+            self._end_link(self.nodes.overfull.pop(), QuotaExceeded(text), now_ms)
 
     # -- effects ----------------------------------------------------------------------------------------------------
 
@@ -671,33 +505,14 @@ class Peer:
             user.link.grant(limits.LINK_CREDIT)
         self._handle_events(now_ms)
 
-    def _answer(self, answer: Answer, now_ms: int) -> bool:
-        pending = self.requests.pop(answer.to, None)
-        if pending is None:
-            return False
-        self.forgotten.append(answer.to)
-        if pending.operation == management.PEEK or pending.operation == management.RECEIVE:
-            self.browsing_count -= 1
-            self._browse()
-        if isinstance(answer, Failed):
-            return self._reply_failure(
-                pending.reply, pending.operation, pending.correlation_id, answer.error, pending.path, now_ms
-            )
-        response = management.response_to(pending, answer)
-        properties = management.status_properties(response.status)
-        return self._reply(pending.reply, encode_response(pending.correlation_id, properties, response.body), now_ms)
-
     # -- ends -------------------------------------------------------------------------------------------------------
 
     def _expire_tokens(self, now_ms: int) -> None:
         """Links live as long as their token: nothing is said on them after it ran out."""
-        self.grants.drop_expired(now_ms)
-        self.next_expiry_ms = self.grants.next_expiry_ms()
-        if not self.is_authorised:
-            self.unauthorised_until_ms = now_ms + limits.TOKEN_TIMEOUT_MS
+        self.standing.expire(now_ms)
         for user in list(self.links.values()):
             if user.rights:
-                denied = authorise(self.grants, user.scope, user.rights, now_ms)
+                denied = self.standing.denial(user.scope, user.rights, now_ms)
                 if denied is not None:
                     self._end_link(
                         user, Unauthorized("The token of this link has expired. " + denied.description), now_ms
@@ -713,11 +528,6 @@ class Peer:
         self.connection.close(AmqpError(InternalError.condition, "The broker met a fault of its own. Connect again."))
 
 
-def _reply_key(link: PeerLink) -> str:
-    """A request is answered in its own session, from the node it was sent to."""
-    return f"{link.link.session.local_channel}:{link.address.node}:{link.address.key}"
-
-
 def _connection_options(options: PeerOptions) -> ConnectionOptions:
     return ConnectionOptions(
         container_id=options.container_id,
@@ -727,10 +537,6 @@ def _connection_options(options: PeerOptions) -> ConnectionOptions:
         idle_timeout_ms=limits.IDLE_TIMEOUT_MS,
         sasl_mechanisms=list(sasl.MECHANISMS),
         incoming_window=INCOMING_WINDOW,
-        sessions_max=STRANGER_SESSIONS_MAX,
-        links_max=STRANGER_LINKS_MAX,
-        elements_max=LOGIN_ELEMENTS_MAX,
-        partial_bytes_max=STRANGER_PARTIAL_BYTES_MAX,
     )
 
 

@@ -1,0 +1,36 @@
+"""What a peer has for the pump: commands for the core, and the numbers whose effects come back to this peer."""
+
+from spillway.broker.commands import Command
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.registered: list[int] = []
+        self.forgotten: list[int] = []
+
+    def take_commands(self, count_max: int, bytes_max: int) -> list[Command]:
+        """The oldest ones; at least one, and no more than asked."""
+        commands = self.commands
+        count = 0
+        total = 0
+        for command in commands:
+            total += command.size_bytes
+            if count >= count_max or (total > bytes_max and count > 0):
+                break
+            count += 1
+        if count == len(commands):
+            self.commands = []
+            return commands
+        self.commands = commands[count:]
+        return commands[:count]
+
+    def take_registered(self) -> list[int]:
+        numbers = self.registered
+        self.registered = []
+        return numbers
+
+    def take_forgotten(self) -> list[int]:
+        numbers = self.forgotten
+        self.forgotten = []
+        return numbers
