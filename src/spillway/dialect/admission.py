@@ -33,6 +33,7 @@ from spillway.dialect.annotations import (
     SCHEDULED_ENQUEUE_TIME,
     VIA_PARTITION_KEY,
 )
+from spillway.dialect.encoded_maps import map_of
 from spillway.dialect.errors import MessageMalformed, Tracker
 from spillway.model import limits
 from spillway.model.errors import ArgumentError, ArgumentOutOfRange, BrokerError, MessageTooLarge, NotImplementedHere
@@ -85,8 +86,7 @@ def _batch_spans(payload: bytes) -> list[tuple[int, int]]:
 
 def admit(raw: bytes, tracker: Tracker) -> Message:
     """One encoded message."""
-    if len(raw) > limits.MESSAGE_BYTES_MAX:
-        raise MessageTooLarge(f"The message has {len(raw)} bytes; at most {limits.MESSAGE_BYTES_MAX} are allowed.")
+    _check_size(raw)
     sections = _split(raw)
     if not sections.is_plain:
         raw = with_plain_descriptors(raw, Budget(MESSAGE_ELEMENTS_MAX))
@@ -94,14 +94,32 @@ def admit(raw: bytes, tracker: Tracker) -> Message:
     if _holds_ours(raw, sections.message_annotations) or _holds_ours(raw, sections.delivery_annotations):
         raw = _without_ours(raw, sections)
         sections = _split(raw)
-    fields = _read_fields(raw, sections.properties, _PROPERTIES_MASK)
+    fields = _read_properties_of(raw, sections)
     message_id = fields[_MESSAGE_ID]
     if message_id is None or message_id == "" or message_id == b"":
-        message_id = tracker.new_message_id()
-        raw = _with_message_id(raw, sections, message_id)
+        fields[_MESSAGE_ID] = tracker.new_message_id()
+        raw = _with_message_id(raw, sections, fields[_MESSAGE_ID])
         sections = _split(raw)
+    return _taken_apart(raw, sections, fields)
+
+
+def admit_again(raw: bytes) -> Message:
+    """A message that was admitted once and then changed by us: the same checks, and nothing to repair."""
+    _check_size(raw)
+    sections = _split(raw)
+    message = _taken_apart(raw, sections, _read_properties_of(raw, sections))
+    message.is_ping = False  # it was stored as a message, and stays one
+    return message
+
+
+def _check_size(raw: bytes) -> None:
+    if len(raw) > limits.MESSAGE_BYTES_MAX:
+        raise MessageTooLarge(f"The message has {len(raw)} bytes; at most {limits.MESSAGE_BYTES_MAX} are allowed.")
+
+
+def _taken_apart(raw: bytes, sections: Sections, fields: list[object]) -> Message:
     message = Message(raw)
-    message.message_id = _id_text(message_id)
+    message.message_id = id_text(fields[_MESSAGE_ID])
     _place(message, sections)
     if sections.header.start >= 0:
         _read_header(message, sections.header)
@@ -150,13 +168,12 @@ def _bare_at(raw: bytes, sections: Sections) -> int:
 # -- fields ---------------------------------------------------------------------------------------------------------
 
 
-def _read_fields(raw: bytes, section: Section, mask: int) -> list[object]:
+def read_fields(raw: bytes, at: int, end: int, mask: int) -> list[object]:
     """The fields of a list section whose bit is in `mask`, by position; the others are None."""
     fields: list[object] = [None] * _FIELDS_MAX
-    if section.start < 0:
-        return fields
-    at = section.start + 3
-    end = section.end
+    if at >= end:
+        return fields  # there is no such section
+    at += 3
     if raw[at] == 0xC0:
         count = raw[at + 2]
         at += 3
@@ -176,8 +193,12 @@ def _read_fields(raw: bytes, section: Section, mask: int) -> list[object]:
     return fields
 
 
+def _read_properties_of(raw: bytes, sections: Sections) -> list[object]:
+    return read_fields(raw, sections.properties.start, sections.properties.end, _PROPERTIES_MASK)
+
+
 def _read_header(message: Message, section: Section) -> None:
-    fields = _read_fields(message.raw, section, _HEADER_MASK)
+    fields = read_fields(message.raw, section.start, section.end, _HEADER_MASK)
     message.durable = fields[_DURABLE] is True
     priority = fields[_PRIORITY]
     if isinstance(priority, int):
@@ -201,8 +222,8 @@ def _read_properties(message: Message, sections: Sections, fields: list[object])
         message.is_ping = _has_empty_body(message.raw, sections)
 
 
-def _id_text(message_id: object) -> str:
-    """The text of a message-id of any of its four types."""
+def id_text(message_id: object) -> str:
+    """The text of a message-id of any of its four types; bytes in hexadecimal."""
     if isinstance(message_id, str):
         return _checked_text(message_id, "message-id", limits.MESSAGE_ID_CHARS_MAX)
     if isinstance(message_id, bytes):
@@ -315,20 +336,13 @@ def _kept(raw: bytes, section: Section) -> bytes:
         at = after
     if not pairs:
         return b""
-    data = b"".join(pairs)
-    return (
-        raw[section.start : section.start + 3]
-        + b"\xd1"
-        + (len(data) + 4).to_bytes(4, "big")
-        + (2 * len(pairs)).to_bytes(4, "big")
-        + data
-    )
+    return raw[section.start : section.start + 3] + map_of(b"".join(pairs), len(pairs))
 
 
 # -- the rest -------------------------------------------------------------------------------------------------------
 
 
-def _with_message_id(raw: bytes, sections: Sections, message_id: str) -> bytes:
+def _with_message_id(raw: bytes, sections: Sections, message_id: object) -> bytes:
     properties = decode_properties(raw, sections)
     properties.message_id = message_id
     at = _bare_at(raw, sections)

@@ -12,7 +12,7 @@ the right time to live, and one from each side would not.
 import struct
 from typing import Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, encode, skip_value
+from spillway.amqp.codec import encode
 from spillway.dialect.annotations import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -25,6 +25,7 @@ from spillway.dialect.annotations import (
     SEQUENCE_NUMBER,
     encoded_symbol,
 )
+from spillway.dialect.encoded_maps import key_text, map_of, pairs_at, pairs_of
 from spillway.model.message import NEVER, Message, Overlay, StoredMessage
 
 UINT_MAX: Final = 0xFFFFFFFF
@@ -74,7 +75,6 @@ _USUAL_HEAD: Final = struct.Struct(
 
 _TRUE: Final = 0x41
 _FALSE: Final = 0x42
-_MAP32: Final = struct.Struct(">BII")
 
 
 def encode_delivery(stored: StoredMessage, lock_token: bytes, locked_until_ms: int) -> bytes:
@@ -155,7 +155,7 @@ def _head(stored: StoredMessage, lock_token: bytes, locked_until_ms: int) -> byt
         _header(stored)
         + _delivery_annotations(message, lock_token)
         + _MESSAGE_ANNOTATIONS
-        + _map_of(theirs + ours, message.annotations_count + count)
+        + map_of(theirs + ours, message.annotations_count + count)
     )
 
 
@@ -181,14 +181,7 @@ def _delivery_annotations(message: Message, lock_token: bytes) -> bytes:
     if lock_token:
         pairs += _TOKEN_KEY + network_uuid(lock_token)
         count += 1
-    return _DELIVERY_ANNOTATIONS + _map_of(pairs, count)
-
-
-def _map_of(pairs: bytes, count: int) -> bytes:
-    """A map from its encoded pairs; sizes count the bytes after themselves."""
-    if len(pairs) < 255 and count < 128:
-        return bytes([0xC1, len(pairs) + 1, 2 * count]) + pairs
-    return _MAP32.pack(0xD1, len(pairs) + 4, 2 * count) + pairs
+    return _DELIVERY_ANNOTATIONS + map_of(pairs, count)
 
 
 # -- the rest, with what the broker changed ----------------------------------------------------------------------
@@ -214,28 +207,9 @@ def _changed_properties(message: Message, changes: dict[str, bytes]) -> bytes:
     raw = message.raw
     kept: list[bytes] = []
     if message.properties_end < message.application_end:
-        at, end = _pairs_of_section(raw, message.properties_end, message.application_end)
-        budget = Budget(MESSAGE_ELEMENTS_MAX)
-        while at < end:
-            value_at = skip_value(raw, at, end, budget)
-            after = skip_value(raw, value_at, end, budget)
-            if _text_of(raw, at, value_at) not in changes:
-                kept.append(raw[at:after])
-            at = after
+        for pair in pairs_of(raw, pairs_at(raw, message.properties_end), message.application_end):
+            if key_text(raw, pair) not in changes:
+                kept.append(raw[pair.at : pair.end])
     for name, value in changes.items():
         kept.append(encode(name) + value)
-    return _APPLICATION_PROPERTIES + _map_of(b"".join(kept), len(kept))
-
-
-def _pairs_of_section(raw: bytes, at: int, end: int) -> tuple[int, int]:
-    """Where the pairs of a map section lie; its structure was checked when the message was admitted."""
-    at += 3  # the descriptor, a smallulong since it was admitted
-    if raw[at] == 0xC1:
-        return at + 3, end
-    assert raw[at] == 0xD1, "a map section holds a map"
-    return at + 9, end
-
-
-def _text_of(raw: bytes, at: int, end: int) -> str:
-    """A string key: str8 or str32."""
-    return raw[at + 2 if raw[at] == 0xA1 else at + 5 : end].decode()
+    return _APPLICATION_PROPERTIES + map_of(b"".join(kept), len(kept))
