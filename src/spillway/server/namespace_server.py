@@ -12,6 +12,7 @@ from spillway.broker.commands import CreateEntity, UpdateEntity
 from spillway.broker.effects import Failed
 from spillway.broker.namespace import Namespace
 from spillway.dialect.peer import Peer, PeerOptions
+from spillway.dialect.properties import EncodedAccess
 from spillway.dialect.rights import Rights
 from spillway.model.entity import QUEUE, EntitySettings, entity_key
 from spillway.server.clock import BrokerClock, Clock
@@ -63,7 +64,7 @@ class NamespaceServer:
         catalogue = journal.recover()
         self.settings = {entity_key(row.put.path): row.put.settings for row in catalogue.entities}
         self.clock = make_clock(catalogue.clock_ms)
-        self.core = Namespace(options.name, catalogue, os.urandom(8))
+        self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess())
         self.pump = Pump(options.name, self.core, journal, self.clock, self.numbers, self.loop, on_fatal)
         self.lobby = Lobby(options.guests_max)
         self.door = Door(
