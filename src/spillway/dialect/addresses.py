@@ -1,12 +1,13 @@
 """What a link or a token points at (wire-contract section 4).
 
 Python writes `amqps://host:port/name`, JavaScript a bare `name`. Paths are compared without regard to case by whoever
-looks them up (`model.entity.entity_key`); here they keep the case in which they were written, for error texts.
+looks them up (`model.entity.entity_key`); here names keep the case in which they were written, for error texts, and the
+words between them (`Subscriptions`, `$DeadLetterQueue`) get the one they are known by.
 """
 
 from typing import Final
 
-from spillway.model.entity import DEAD_LETTER_SUFFIX, entity_key
+from spillway.model.entity import DEAD_LETTER_SUFFIX, SUBSCRIPTIONS, entity_key, split_subscription
 
 ENTITY: Final = 0
 MANAGEMENT: Final = 1
@@ -49,6 +50,9 @@ def parse_address(text: str) -> Address:
         key = path.lower()
     if key.endswith(_DEAD_LETTER_KEY):
         path = path[: -len(_DEAD_LETTER_KEY)] + DEAD_LETTER_SUFFIX
+    topic, rest = split_subscription(path)
+    if topic:
+        path = topic + SUBSCRIPTIONS + rest
     return Address(node, path)
 
 

@@ -38,6 +38,8 @@ DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 SESSION_FILTER: Final = "com.microsoft:session-filter"
 ENTITY_TYPE: Final = "com.microsoft:entity-type"
 ENTITY_TYPE_QUEUE: Final = 0
+ENTITY_TYPE_TOPIC: Final = 1
+ENTITY_TYPE_SUBSCRIPTION: Final = 2
 
 DEAD_LETTER_CONDITION: Final = "com.microsoft:dead-letter"
 BATCH_FORMAT: Final = 0x80013700

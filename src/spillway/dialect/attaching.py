@@ -6,9 +6,15 @@ from spillway.amqp.link import Link
 from spillway.amqp.performatives import SND_SETTLED, Coordinator, Source, Target
 from spillway.broker.commands import AttachReceiver, AttachSender, Command
 from spillway.dialect.addresses import CBS, ENTITY, Address, parse_address, shown, strip_authority
-from spillway.dialect.annotations import SESSION_FILTER
+from spillway.dialect.annotations import (
+    ENTITY_TYPE_QUEUE,
+    ENTITY_TYPE_SUBSCRIPTION,
+    ENTITY_TYPE_TOPIC,
+    SESSION_FILTER,
+)
 from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.rights import ANY, LISTEN, SEND
+from spillway.model.entity import DEAD_LETTER_SUFFIX, dead_letter_path, split_subscription
 from spillway.model.errors import ArgumentError, NotAllowed, NotImplementedHere, entity_not_found
 
 REPLY_ADDRESS_CHARS_MAX: Final = 1_024  # kept for as long as the link lives
@@ -38,7 +44,7 @@ def open_link(link: Link, number: int, deny_missing: "MissingEntities") -> Openi
     if isinstance(target, Coordinator):
         raise NotImplementedHere("Transactions are not supported: this broker has no coordinator.")
     if not isinstance(target, Target):
-        raise ArgumentError("A sender needs a target: the address of a queue.")
+        raise ArgumentError("A sender needs a target: the address of a queue or topic.")
     address = _address_of(target.address, target.dynamic)
     if address.node == ENTITY:
         return Opening(ClientSender(number, link, address, SEND), AttachSender(number, address.path))
@@ -50,7 +56,7 @@ def _open_receiver(
     link: Link, number: int, source: Source | None, target: object, deny_missing: "MissingEntities"
 ) -> Opening:
     if source is None:
-        raise ArgumentError("A receiver needs a source: the address of a queue.")
+        raise ArgumentError("A receiver needs a source: the address of a queue or subscription.")
     address = _address_of(source.address, source.dynamic)
     if address.node == ENTITY:
         _check_filters(source, address)
@@ -68,9 +74,9 @@ def _open_receiver(
 
 def _address_of(address: str | None, dynamic: bool) -> Address:
     if dynamic:
-        raise NotImplementedHere("Dynamic nodes are not supported: give the address of a queue.")
+        raise NotImplementedHere("Dynamic nodes are not supported: give the address of an entity.")
     if not address:
-        raise ArgumentError("The address of a link must not be empty: give the name of a queue.")
+        raise ArgumentError("The address of a link must not be empty: give the name of an entity.")
     return parse_address(address)
 
 
@@ -97,6 +103,17 @@ class MissingEntities:
     def check(self, address: Address) -> None:
         if address.node != CBS and not self.directory.exists(address.path):
             raise entity_not_found(self.namespace, shown(address.path))
+
+    def entity_type(self, link: PeerLink) -> int:
+        """What the answer to an attach calls the entity (wire-contract 5.2)."""
+        address = link.address
+        if split_subscription(address.path)[0]:
+            return ENTITY_TYPE_SUBSCRIPTION
+        if address.node == CBS or isinstance(link, ClientReceiver) or address.key.endswith(DEAD_LETTER_SUFFIX.lower()):
+            return ENTITY_TYPE_QUEUE
+        # Nobody receives from a topic, so it has no dead-letter queue.
+        has_dead_letters = self.directory.exists(dead_letter_path(address.path))
+        return ENTITY_TYPE_QUEUE if has_dead_letters else ENTITY_TYPE_TOPIC
 
 
 def shown_address(link: Link) -> str:

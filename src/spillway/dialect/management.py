@@ -3,27 +3,33 @@
 import uuid
 from typing import Final
 
+from spillway.amqp.codec import encode
 from spillway.amqp.types import LONGS, Array, Int, Symbol, Timestamp
 from spillway.broker.commands import (
+    AddRule,
     BatchDelete,
     CancelScheduled,
+    ListRules,
     Peek,
     ReceiveDeferred,
+    RemoveRule,
     RenewLocks,
     Request,
     Schedule,
     UpdateDisposition,
 )
-from spillway.broker.effects import Answer, Deleted, Failed, Messages, Renewed, Scheduled
+from spillway.broker.effects import Answer, Deleted, Failed, Messages, Renewed, Rules, Scheduled
 from spillway.dialect.admission import admit
 from spillway.dialect.delivery import encode_delivery, encode_without_body
 from spillway.dialect.errors import Tracker
 from spillway.dialect.fields import read_count, read_items, read_long, read_longs, read_map, read_tokens, refuse_session
 from spillway.dialect.outcomes import dead_letter_text, encoded_properties
 from spillway.dialect.rights import LISTEN, SEND
+from spillway.dialect.rule_descriptions import read_rule, read_rule_name, rule_description
 from spillway.model import limits
-from spillway.model.errors import ArgumentError, BrokerError, NotImplementedHere
+from spillway.model.errors import ArgumentError, ArgumentOutOfRange, BrokerError, NotImplementedHere
 from spillway.model.message import NEVER, Message
+from spillway.model.rules import RULES_PER_TOPIC_MAX
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Settlement
 
 RENEW_LOCK: Final = "com.microsoft:renew-lock"
@@ -33,6 +39,9 @@ CANCEL: Final = "com.microsoft:cancel-scheduled-message"
 RECEIVE: Final = "com.microsoft:receive-by-sequence-number"
 UPDATE_DISPOSITION: Final = "com.microsoft:update-disposition"
 BATCH_DELETE: Final = "com.microsoft:batch-delete-messages"
+ADD_RULE: Final = "com.microsoft:add-rule"
+LIST_RULES: Final = "com.microsoft:enumerate-rules"
+REMOVE_RULE: Final = "com.microsoft:remove-rule"
 
 STATUS_CODE: Final = "statusCode"
 STATUS_DESCRIPTION: Final = "statusDescription"
@@ -43,6 +52,8 @@ NO_CONTENT: Final = 204
 
 # Room for the largest message in a schedule request, with others and the maps around them.
 REQUEST_BYTES_MAX: Final = 1 * limits.MIB
+# Clients page through rules by how many came, so fewer than they asked for is no harm.
+RULES_BYTES_MAX: Final = 1 * limits.MIB
 
 _TIMESTAMPS: Final = 0x83
 _FAR_FUTURE_MS: Final = 253_402_300_800_000  # the year 10000: "no matter when it was enqueued"
@@ -79,13 +90,22 @@ def rights_for(operation: str) -> int:
         return SEND
     if operation in (RENEW_LOCK, UPDATE_DISPOSITION, PEEK, RECEIVE, BATCH_DELETE):
         return LISTEN
+    if operation in (ADD_RULE, LIST_RULES, REMOVE_RULE):
+        # Whoever receives from a subscription may say what it wants. The SDKs promise that their rule managers "require
+        # only Listen claims", against Manage for the administration clients.
+        return LISTEN
     raise NotImplementedHere(f"The operation '{operation[:100]}' is not known here.")
 
 
 # -- requests ---------------------------------------------------------------------------------------------------
 
 
-def read_command(operation: str, number: int, path: str, body: object, tracker: Tracker) -> Request:
+def is_large(operation: str) -> bool:
+    """Whether its answer may have a megabyte or more."""
+    return operation == PEEK or operation == RECEIVE or operation == LIST_RULES
+
+
+def read_command(operation: str, number: int, path: str, body: object, tracker: Tracker, now_ms: int) -> Request:
     """The command with this request number; `BrokerError` names the field that is wrong."""
     fields = read_map(body, "body")
     refuse_session(fields, path)
@@ -107,12 +127,25 @@ def read_command(operation: str, number: int, path: str, body: object, tracker: 
         if mode != 0 and mode != 1:
             raise ArgumentError("'receiver-settle-mode' must be 1 (lock) or 0 (delete).")
         return ReceiveDeferred(number, path, _read_numbers(fields), mode == 0)
-    assert operation == BATCH_DELETE, "rights_for knows the same operations"
-    count = read_count(fields, "message-count", limits.BATCH_DELETE_MAX)
-    before_ms = _FAR_FUTURE_MS
-    if fields.get("enqueued-time-utc") is not None:
-        before_ms = read_long(fields, "enqueued-time-utc")
-    return BatchDelete(number, path, count, before_ms)
+    if operation == BATCH_DELETE:
+        count = read_count(fields, "message-count", limits.BATCH_DELETE_MAX)
+        before_ms = _FAR_FUTURE_MS
+        if fields.get("enqueued-time-utc") is not None:
+            before_ms = read_long(fields, "enqueued-time-utc")
+        return BatchDelete(number, path, count, before_ms)
+    return _read_rule_command(operation, number, path, fields, now_ms)
+
+
+def _read_rule_command(operation: str, number: int, path: str, fields: dict[object, object], now_ms: int) -> Request:
+    if operation == ADD_RULE:
+        return AddRule(number, path, read_rule(fields, now_ms))
+    if operation == REMOVE_RULE:
+        return RemoveRule(number, path, read_rule_name(fields))
+    assert operation == LIST_RULES, "rights_for knows the same operations"
+    skip = read_long(fields, "skip")
+    if skip < 0:
+        raise ArgumentOutOfRange("'skip' must not be negative.")
+    return ListRules(number, path, skip, read_count(fields, "top", RULES_PER_TOPIC_MAX))
 
 
 def read_omits_body(body: object) -> bool:
@@ -171,6 +204,8 @@ def response_to(pending: Pending, answer: Answer) -> Response:
         return _messages_response(pending, answer)
     if isinstance(answer, Scheduled):
         return Response(OK, {"sequence-numbers": Array(LONGS, answer.sequence_numbers)})
+    if isinstance(answer, Rules):
+        return _rules_response(answer)
     if isinstance(answer, Deleted):
         return Response(OK if answer.count else NO_CONTENT, {"message-count": Int(answer.count)})
     return Response(OK, {})
@@ -192,6 +227,19 @@ def _messages_response(pending: Pending, answer: Messages) -> Response:
             item["message"] = encode_delivery(stored, b"", 0)
         items.append(item)
     return Response(OK, {"messages": items})
+
+
+def _rules_response(answer: Rules) -> Response:
+    """As many as fit, one at least."""
+    items: list[object] = []
+    size = 0
+    for rule in answer.rules:
+        description = rule_description(rule)
+        size += len(encode(description))
+        if items and size > RULES_BYTES_MAX:
+            break
+        items.append({"rule-description": description})
+    return Response(OK, {"rules": items}) if items else Response(NO_CONTENT, {})
 
 
 def failure_body(operation: str) -> dict[object, object]:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from spillway.amqp.events import TransferReceived
 from spillway.amqp.performatives import ACCEPTED
-from spillway.broker.commands import Peek, ReceiveDeferred, Request
+from spillway.broker.commands import Request
 from spillway.broker.effects import Answer, Failed
 from spillway.dialect import cbs, management
 from spillway.dialect.addresses import CBS
@@ -28,7 +28,7 @@ from spillway.model.errors import BrokerError, NotAllowed, ServerBusy
 REQUEST_CREDIT: Final = 100
 REQUESTS_MAX: Final = 1_000  # under way at once on one connection
 REQUESTS_UNREAD_MAX: Final = 8  # under way while the client does not read: each may answer with a megabyte
-BROWSING_MAX: Final = 4  # requests for messages with the core at once: each may answer with megabytes
+BROWSING_MAX: Final = 4  # requests with large answers with the core at once: each may have megabytes
 BROWSE_LATER_MAX: Final = 200  # and those that wait for them
 
 
@@ -57,7 +57,7 @@ class Nodes:
         self.replies: dict[str, list[ReplyLink]] = {}  # by session and node
         self.holding: dict[int, ReplyLink] = {}  # answers wait there for credit or the session's window
         self.overfull: list[ReplyLink] = []  # whose client takes no answers: to be ended
-        self.browsing_count = 0  # requests with the core whose answers are messages
+        self.browsing_count = 0  # requests with the core whose answers are large
         self.browse_later: deque[Request] = deque()  # such requests that wait for the others' answers
 
     # -- links ------------------------------------------------------------------------------------------------------
@@ -129,14 +129,14 @@ class Nodes:
                 raise denied
             self._check_room()
             number = self.ids.next()
-            command = management.read_command(operation, number, node.path, request.body, self.tracker)
+            command = management.read_command(operation, number, node.path, request.body, self.tracker, now_ms)
         except BrokerError as error:
             self._reply_failure(reply, operation, request.message_id, error, node.scope, now_ms)
             return
         omits_body = management.read_omits_body(request.body)
         self.requests[number] = PendingRequest(operation, request.message_id, node.path, omits_body, reply)
         self.outbox.registered.append(number)
-        if isinstance(command, (Peek, ReceiveDeferred)):
+        if management.is_large(operation):
             self.browse_later.append(command)
             self._browse()
         else:
@@ -150,7 +150,7 @@ class Nodes:
             )
 
     def _browse(self) -> None:
-        """A few requests for messages at a time, and none while the client does not read: answers are large."""
+        """A few requests with large answers at a time, and none while the client does not read."""
         while self.browse_later and self.browsing_count < BROWSING_MAX and self.is_writable:
             self.browsing_count += 1
             self.outbox.commands.append(self.browse_later.popleft())
@@ -163,7 +163,7 @@ class Nodes:
         if pending is None:
             return False
         self.outbox.forgotten.append(answer.to)
-        if pending.operation == management.PEEK or pending.operation == management.RECEIVE:
+        if management.is_large(pending.operation):
             self.browsing_count -= 1
             self._browse()
         if isinstance(answer, Failed):

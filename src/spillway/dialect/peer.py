@@ -41,7 +41,7 @@ from spillway.broker.effects import (
 from spillway.dialect import cbs, management, sasl
 from spillway.dialect.addresses import CBS
 from spillway.dialect.admission import admit_transfer
-from spillway.dialect.annotations import BATCH_FORMAT, ENTITY_TYPE, ENTITY_TYPE_QUEUE
+from spillway.dialect.annotations import BATCH_FORMAT, ENTITY_TYPE
 from spillway.dialect.attaching import Directory, MissingEntities, open_link, shown_address
 from spillway.dialect.delivery import encode_delivery
 from spillway.dialect.errors import ConnectionForced, Tracker, amqp_error
@@ -385,7 +385,7 @@ class Peer:
         link.accept(
             attach.source or Source(),
             attach.target or Target(),
-            {Symbol(ENTITY_TYPE): Int(ENTITY_TYPE_QUEUE)},
+            {Symbol(ENTITY_TYPE): Int(self.missing.entity_type(user))},
             bytes_max,
         )
         _strip(attach)
