@@ -12,7 +12,7 @@ from tests.broker.line import RECEIVER, Line, bodies, delivered
 
 def test_a_deep_queue_keeps_only_its_next_messages_in_memory(line: Line) -> None:
     line.send_many(20_000)
-    window = line.namespace.directory.queues["q"].window
+    window = line.namespace.directory.queues["q"].lane.window
     assert len(window.resident) <= limits.RESIDENT_MESSAGES_MAX
     assert line.namespace.directory.queues["q"].counters.active == 20_000
 
@@ -20,7 +20,7 @@ def test_a_deep_queue_keeps_only_its_next_messages_in_memory(line: Line) -> None
 def test_large_messages_fill_the_window_by_bytes(line: Line) -> None:
     for _ in range(100):
         line.send(message(b"x" * 200_000))
-    window = line.namespace.directory.queues["q"].window
+    window = line.namespace.directory.queues["q"].lane.window
     assert window.resident_bytes <= limits.RESIDENT_BYTES_MAX + limits.MESSAGE_BYTES_MAX
     assert line.namespace.directory.budget.bytes_used == window.resident_bytes
 
@@ -50,7 +50,7 @@ def test_messages_sent_while_the_tail_is_cold_keep_their_place(line: Line) -> No
 def test_after_a_restart_nothing_is_in_memory_until_somebody_receives(line: Line) -> None:
     line.send_many(3_000)
     line.restart()
-    window = line.namespace.directory.queues["q"].window
+    window = line.namespace.directory.queues["q"].lane.window
     assert not window.resident
     line.attach()
     assert len(line.receive(1)) == 1

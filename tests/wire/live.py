@@ -219,4 +219,4 @@ class LiveBroker:
         return self.see(queue, lambda found: found.counters.active)
 
     def locked_count(self, queue: str) -> int:
-        return self.see(queue, lambda found: len(found.locks.by_token))
+        return self.see(queue, lambda found: len(found.lane.locks.by_token))

@@ -217,7 +217,7 @@ def test_row_8_3_schedule_with_javascript(live: LiveBroker, js: JsClient, queue:
     numbers = js("schedule", queue=queue, messages=[{"body": "a"}, {"body": "b"}], at=due)
     assert numbers == [1, 2]
     waiting = js.javascript.start("receive", client=js.name, queue=queue, count=2, waitMs=20_000)
-    live.until(queue, lambda found: found.receivers.are_waiting())
+    live.until(queue, lambda found: found.lane.receivers.are_waiting())
     live.advance(61)
     messages = waiting.result(60)
     while len(messages) < 2:

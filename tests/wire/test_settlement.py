@@ -194,13 +194,13 @@ def test_row_7_give_back_is_not_counted_and_not_answered(live: LiveBroker, sdk: 
     with live.tap() as tap:
         receiver = sdk.receiver(queue, prefetch_count=5)
         receiver.complete_message(take_one(receiver))
-        live.until(queue, lambda found: len(found.locks.by_token) == 2)
+        live.until(queue, lambda found: len(found.lane.locks.by_token) == 2)
         receiver.close()
     released = [said for said in tap.of(Disposition, True) if isinstance(said.state, Released)]
     assert released
     assert all(said.settled for said in released)
     assert [type(said.state) for said in echoed(tap)] == [Accepted], "the complete alone was answered"
-    live.until(queue, lambda found: not found.locks.by_token)
+    live.until(queue, lambda found: not found.lane.locks.by_token)
     assert [(message.body, message.delivery_count) for message in live.peek(queue)] == [(b"1", 0), (b"2", 0)]
 
 

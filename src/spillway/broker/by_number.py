@@ -4,11 +4,12 @@ from spillway.broker.commands import BatchDelete, CancelScheduled, Peek, Receive
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deleted, Done, Failed, Messages
 from spillway.broker.entity import Entity
+from spillway.broker.lane import Lane
 from spillway.broker.loads import LoadStep
 from spillway.broker.queue import Queue
 from spillway.broker.refill import report_corrupt
 from spillway.model import limits
-from spillway.model.errors import ArgumentError, BrokerError, MessageNotFound
+from spillway.model.errors import ArgumentError, BrokerError, MessageNotFound, SessionLockLost
 from spillway.model.message import DEFERRED, NEVER, SCHEDULED, StoredMessage
 from spillway.model.records import LoadActive, LoadFrom, LoadNumbers, MessageRemoved, Query, Record, Rows
 
@@ -21,8 +22,10 @@ class BrowseStep(LoadStep):
         self.request = request
 
     def query(self, decided: Decided) -> Query | None:
-        count = min(self.request.count, limits.PEEK_MESSAGES_MAX)
-        return LoadFrom(self.queue.entity_id, self.request.from_sequence_number, count, limits.PEEK_BYTES_MAX)
+        request = self.request
+        count = min(request.count, limits.PEEK_MESSAGES_MAX)
+        first = request.from_sequence_number
+        return LoadFrom(self.queue.entity_id, first, count, limits.PEEK_BYTES_MAX, request.session_id)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         report_corrupt(self.queue, rows, decided)
@@ -70,7 +73,8 @@ class ReceiveDeferredStep(LoadStep):
 
     def query(self, decided: Decided) -> Query | None:
         """What is locked now may be settled before the answer comes: it is refused before asking."""
-        error = self._locked_already()
+        lane = self.queue.lane_of(self.request.session_id)
+        error = self._lock_missing() if lane is None else self._locked_already(lane)
         if error is not None:
             decided.say(Failed(self.request.request_id, error))
             return None
@@ -93,8 +97,12 @@ class ReceiveDeferredStep(LoadStep):
             decided.remember(group)
             decided.say(Messages(self.request.request_id, rows.messages, [], 0))
             return False
-        locks = [queue.lock(stored, None, decided.now_ms) for stored in rows.messages]
-        until_ms = decided.now_ms + queue.settings.lock_duration_ms
+        lane = queue.lane_of(self.request.session_id)
+        if lane is None:
+            decided.say(Failed(self.request.request_id, self._lock_missing()))
+            return False
+        locks = [queue.lock(stored, lane, None, decided.now_ms) for stored in rows.messages]
+        until_ms = locks[0].locked_until_ms if locks else 0
         decided.say(Messages(self.request.request_id, rows.messages, [lock.token for lock in locks], until_ms))
         return False
 
@@ -109,9 +117,14 @@ class ReceiveDeferredStep(LoadStep):
                 error = MessageNotFound(f"Message {stored.sequence_number} of '{self.queue.path}' has expired.")
         return error
 
-    def _locked_already(self) -> BrokerError | None:
+    def _lock_missing(self) -> BrokerError:
+        return SessionLockLost(
+            f"'{self.queue.path}' requires sessions: its deferred messages are received by who holds their session."
+        )
+
+    def _locked_already(self, lane: Lane) -> BrokerError | None:
         wanted = set(self.request.sequence_numbers)
-        for lock in self.queue.locks.by_token.values():
+        for lock in lane.locks.by_token.values():
             if lock.state == DEFERRED and lock.sequence_number in wanted:
                 return MessageNotFound(
                     f"Message {lock.sequence_number} of '{self.queue.path}' is deferred and locked by another receiver."
@@ -142,11 +155,11 @@ class BatchDeleteStep(LoadStep):
         for stored in rows.messages:
             number = stored.sequence_number
             self.after = number
-            if not queue.window.holds(number) or stored.enqueued_ms >= self.request.before_ms:
+            if not queue.holds(stored) or stored.enqueued_ms >= self.request.before_ms:
                 continue
-            queue.window.remove(number)
+            queue.drop(stored)
             queue.uncount(len(stored.message.raw), stored.state)
-            group.append(MessageRemoved(queue.entity_id, number))
+            group.append(MessageRemoved(queue.entity_id, number, stored.session_id))
             self.deleted_count += 1
         decided.remember(group)
         if rows.corrupt:

@@ -15,6 +15,17 @@ class Command:
         self.size_bytes = 0
 
 
+class SessionWish:
+    """Which message session a receiver wants: the named one, or (None) the next free one with messages.
+
+    For the next one it waits as long as `timeout_ms`.
+    """
+
+    def __init__(self, session_id: str | None, timeout_ms: int) -> None:
+        self.session_id = session_id
+        self.timeout_ms = timeout_ms
+
+
 # -- over links -------------------------------------------------------------------------------------------------
 
 
@@ -30,11 +41,12 @@ class AttachSender(Command):
 class AttachReceiver(Command):
     """A client wants to receive from `path`; `deletes` is ReceiveAndDelete, else PeekLock. `Attached` or `Refused`."""
 
-    def __init__(self, link_id: int, path: str, deletes: bool) -> None:
+    def __init__(self, link_id: int, path: str, deletes: bool, session: SessionWish | None = None) -> None:
         super().__init__()
         self.link_id = link_id
         self.path = path
         self.deletes = deletes
+        self.session = session
 
 
 class Detach(Command):
@@ -105,18 +117,22 @@ class Request(Command):
 class RenewLocks(Request):
     """Answered by `Renewed`: the new ends, in the order asked. All or none."""
 
-    def __init__(self, request_id: int, path: str, lock_tokens: list[bytes]) -> None:
+    def __init__(self, request_id: int, path: str, lock_tokens: list[bytes], session_id: str | None = None) -> None:
         super().__init__(request_id, path)
         self.lock_tokens = lock_tokens
+        self.session_id = session_id
 
 
 class Peek(Request):
     """Browse from a sequence number on, any state. Answered by `Messages`."""
 
-    def __init__(self, request_id: int, path: str, from_sequence_number: int, count: int) -> None:
+    def __init__(
+        self, request_id: int, path: str, from_sequence_number: int, count: int, session_id: str | None = None
+    ) -> None:
         super().__init__(request_id, path)
         self.from_sequence_number = from_sequence_number
         self.count = count
+        self.session_id = session_id
 
 
 class Schedule(Request):
@@ -139,19 +155,35 @@ class CancelScheduled(Request):
 class ReceiveDeferred(Request):
     """All or none. Answered by `Messages`, with lock tokens unless `deletes`."""
 
-    def __init__(self, request_id: int, path: str, sequence_numbers: list[int], deletes: bool) -> None:
+    def __init__(
+        self,
+        request_id: int,
+        path: str,
+        sequence_numbers: list[int],
+        deletes: bool,
+        session_id: str | None = None,
+    ) -> None:
         super().__init__(request_id, path)
         self.sequence_numbers = sequence_numbers
         self.deletes = deletes
+        self.session_id = session_id
 
 
 class UpdateDisposition(Request):
     """Settle by lock token, without a link. All or none. Answered by `Done`."""
 
-    def __init__(self, request_id: int, path: str, lock_tokens: list[bytes], settlement: Settlement) -> None:
+    def __init__(
+        self,
+        request_id: int,
+        path: str,
+        lock_tokens: list[bytes],
+        settlement: Settlement,
+        session_id: str | None = None,
+    ) -> None:
         super().__init__(request_id, path)
         self.lock_tokens = lock_tokens
         self.settlement = settlement
+        self.session_id = session_id
 
 
 class BatchDelete(Request):
@@ -161,6 +193,40 @@ class BatchDelete(Request):
         super().__init__(request_id, path)
         self.count = count
         self.before_ms = before_ms
+
+
+class SessionRequest(Request):
+    """About one message session, whose lock somebody must hold."""
+
+    def __init__(self, request_id: int, path: str, session_id: str) -> None:
+        super().__init__(request_id, path)
+        self.session_id = session_id
+
+
+class RenewSession(SessionRequest):
+    """Answered by `Renewed` with one end."""
+
+
+class GetSessionState(SessionRequest):
+    """Answered by `SessionState`."""
+
+
+class SetSessionState(SessionRequest):
+    """None clears it. Answered by `Done`."""
+
+    def __init__(self, request_id: int, path: str, session_id: str, state: bytes | None) -> None:
+        super().__init__(request_id, path, session_id)
+        self.state = state
+
+
+class ListSessions(Request):
+    """By name: whose state changed since `since_ms`, or (NEVER) that have messages. Answered by `SessionNames`."""
+
+    def __init__(self, request_id: int, path: str, since_ms: int, skip: int, top: int) -> None:
+        super().__init__(request_id, path)
+        self.since_ms = since_ms
+        self.skip = skip
+        self.top = top
 
 
 class CreateEntity(Request):

@@ -5,8 +5,10 @@ A queue or subscription comes and goes with its dead-letter queue, a topic with 
 
 from spillway.broker.decided import Decided
 from spillway.broker.entity import Entity, Usage
+from spillway.broker.lane import ReceiverLink
 from spillway.broker.loads import LoadNumberSource, Loads
 from spillway.broker.locks import LockTokens
+from spillway.broker.message_sessions import MessageSessions
 from spillway.broker.queue import Queue
 from spillway.broker.refill import Refill
 from spillway.broker.topic import CompiledRule, PropertyAccess, Subscription, Topic
@@ -49,6 +51,7 @@ class Directory:
         self.queues: dict[str, Queue] = {}  # by key: queues, subscriptions and dead-letter queues
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Entity] = {}
+        self.receivers: dict[int, ReceiverLink] = {}  # by link number: those that receive from one of these
         self.last_entity_id = 0
 
     # -- finding ------------------------------------------------------------------------------------------------
@@ -70,6 +73,7 @@ class Directory:
         error = self._refuse_create(kind, path, settings)
         if error is not None:
             return error
+        settings.created_ms = settings.updated_ms = decided.now_ms
         if kind == TOPIC:
             self.last_entity_id += 1
             made: Entity = self._add_topic(self.last_entity_id, path, settings)
@@ -157,7 +161,9 @@ class Directory:
 
     def _enter(self, queue: Queue, loads: Loads) -> Queue:
         loads.owner = queue
-        queue.refill_step = Refill(queue)
+        queue.lane.refill_step = Refill(queue, queue.lane)
+        if queue.settings.requires_session and queue.parent is None:
+            queue.sessions = MessageSessions(queue, self.budget, self.receivers)
         self.queues[entity_key(queue.path)] = queue
         self.by_id[queue.entity_id] = queue
         return queue
@@ -182,14 +188,21 @@ class Directory:
 
     def update(self, entity: Entity, settings: EntitySettings, decided: Decided) -> BrokerError | None:
         """Locks are lost when an entity changes (contract H16). The rules of a subscription stay as they are."""
+        settings.created_ms = entity.settings.created_ms
+        settings.updated_ms = decided.now_ms
         if isinstance(entity, Queue):
             dead_letters = entity.dead_letters
             if dead_letters is None:
                 return NotAllowed(f"'{entity.path}' takes its settings from the entity it belongs to.")
+            if settings.requires_session != entity.settings.requires_session:
+                return ArgumentError(
+                    f"The value for the RequiresSession property of an existing entity ('{entity.path}') cannot be "
+                    "changed. Delete the entity and create it again."
+                )
             settings.rules = entity.settings.rules
             for changed in (entity, dead_letters):
                 changed.settings = settings
-                changed.drop_locks()
+                changed.drop_locks(decided)
                 decided.touch(changed)
         else:
             entity.settings = settings

@@ -15,7 +15,12 @@ class Effect:
 
 
 class Attached(Effect):
-    """The link may be used."""
+    """The link may be used; where sessions are required, it holds this one until then."""
+
+    def __init__(self, to: int, session_id: str | None = None, locked_until_ms: int = 0) -> None:
+        super().__init__(to)
+        self.session_id = session_id
+        self.locked_until_ms = locked_until_ms
 
 
 class Refused(Effect):
@@ -106,6 +111,20 @@ class Deleted(Answer):
     def __init__(self, to: int, count: int) -> None:
         super().__init__(to)
         self.count = count
+
+
+class SessionState(Answer):
+    """What was last set; None: nothing."""
+
+    def __init__(self, to: int, state: bytes | None) -> None:
+        super().__init__(to)
+        self.state = state
+
+
+class SessionNames(Answer):
+    def __init__(self, to: int, names: list[str]) -> None:
+        super().__init__(to)
+        self.names = names
 
 
 class Rules(Answer):

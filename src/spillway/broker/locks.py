@@ -44,6 +44,7 @@ class Lock:
         self.expires_ms = stored.expires_ms
         self.size_bytes = len(stored.message.raw)
         self.state = stored.state
+        self.session_id = stored.session_id
         self.overlay: Overlay | None = stored.overlay
 
 

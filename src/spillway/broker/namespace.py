@@ -21,17 +21,22 @@ from spillway.broker.commands import (
     Describe,
     Detach,
     DiskNearlyFull,
+    GetSessionState,
     ListEntities,
     ListRules,
+    ListSessions,
     Loaded,
     Peek,
     PlantFault,
     ReceiveDeferred,
     RemoveRule,
     RenewLocks,
+    RenewSession,
     Request,
     Schedule,
     Send,
+    SessionRequest,
+    SetSessionState,
     Settle,
     Undelivered,
     UpdateDisposition,
@@ -51,19 +56,21 @@ from spillway.broker.effects import (
     Rules,
     Scheduled,
     SendSettled,
+    SessionState,
     Settled,
 )
 from spillway.broker.entity import Entity
+from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import Loads
 from spillway.broker.locks import Lock, LockTokens
+from spillway.broker.message_sessions import ListSessionsStep, MessageSessions, ReadStateStep, session_lock_lost
 from spillway.broker.queue import Queue
-from spillway.broker.receivers import ReceiverLink
 from spillway.broker.sweeps import SweepDue, SweepExpired
 from spillway.broker.topic import PropertyAccess, Subscription
 from spillway.model.entity import SUBSCRIPTION, entity_key
 from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, ServerBusy
 from spillway.model.message import NEVER, Message
-from spillway.model.records import Catalogue, EntityRemoved, Record
+from spillway.model.records import Catalogue, EntityRemoved, Record, SessionStatePut
 from spillway.model.settlement import RELEASE, Settlement
 
 
@@ -77,7 +84,7 @@ class Namespace:
         self.directory = Directory(name, LockTokens(token_seed), access or PropertyAccess())
         self.directory.last_entity_id = catalogue.last_entity_id
         self.senders: dict[int, Entity] = {}  # by link number
-        self.receivers: dict[int, ReceiverLink] = {}
+        self.receivers = self.directory.receivers
         self.received_from: dict[int, Queue] = {}
         self.timers: list[tuple[int, int]] = []  # a heap of (when, entity id); stale ones are skipped
         self.faults = faults.Faults()
@@ -131,7 +138,7 @@ class Namespace:
         elif isinstance(command, AttachReceiver):
             self._attach_receiver(command, decided)
         elif isinstance(command, Detach):
-            self._detach(command)
+            self._detach(command, decided)
         elif isinstance(command, Undelivered):
             self._undelivered(command, decided)
         else:
@@ -212,24 +219,27 @@ class Namespace:
         return numbers
 
     def _settle(self, command: Settle, decided: Decided) -> None:
-        queue = self.received_from.get(command.link_id)
-        if queue is None:
+        link = self.receivers.get(command.link_id)
+        if link is None:
             return
+        queue = self.received_from[command.link_id]
         error = self.faults.find(queue.path, faults.SETTLE)
         if error is None:
-            error = self._settle_token(queue, command.lock_token, command.settlement, decided)
+            error = self._settle_token(queue, link.lane, command.lock_token, command.settlement, decided)
         if not command.is_settled:
             decided.say(Settled(command.link_id, command.delivery_id, command.settlement.kind, error))
 
-    def _settle_token(self, queue: Queue, token: bytes, settlement: Settlement, decided: Decided) -> BrokerError | None:
+    def _settle_token(
+        self, queue: Queue, lane: Lane, token: bytes, settlement: Settlement, decided: Decided
+    ) -> BrokerError | None:
         error = queue.refuse_settlement(settlement)
         if error is not None:
             return error
-        lock = queue.locks.remove(token)
+        lock = lane.locks.remove(token)
         if lock is None:
             return _lock_lost(queue)
         queue.settle(lock, settlement, decided)
-        decided.touch(queue)
+        queue.touch_lane(lane, decided)
         return None
 
     def _credit(self, command: Credit, decided: Decided) -> None:
@@ -239,7 +249,7 @@ class Namespace:
         link.limit = command.limit
         if command.drains:
             link.drains = True
-        decided.touch(self.received_from[command.link_id])
+        self.received_from[command.link_id].touch_lane(link.lane, decided)
 
     def _attach_sender(self, command: AttachSender, decided: Decided) -> None:
         entity = self.directory.find(command.path)
@@ -274,29 +284,47 @@ class Namespace:
         decided.say(Refused(command.link_id, error))
 
     def _add_receiver(self, queue: Queue, command: AttachReceiver, decided: Decided) -> None:
-        link = ReceiverLink(command.link_id, command.deletes)
-        self.receivers[command.link_id] = link
+        if (queue.sessions is None) != (command.session is None):
+            wrong = "requires sessions: accept one of them" if queue.sessions is not None else "does not have sessions"
+            decided.say(Refused(command.link_id, NotAllowed(f"'{queue.path}' {wrong}.")))
+            return
         self.received_from[command.link_id] = queue
-        queue.receivers.add(link)
+        if isinstance(queue.sessions, MessageSessions):
+            queue.sessions.accept(command, decided)
+            decided.touch(queue)
+            return
+        link = ReceiverLink(command.link_id, command.deletes, queue.lane)
+        self.receivers[command.link_id] = link
+        queue.lane.receivers.add(link)
         decided.say(Attached(command.link_id))
 
-    def _detach(self, command: Detach) -> None:
+    def _detach(self, command: Detach, decided: Decided) -> None:
         entity = self.senders.pop(command.link_id, None)
         if entity is not None:
             entity.sender_link_ids.pop(command.link_id, None)
             return
+        queue = self.received_from.pop(command.link_id, None)
+        if queue is None:
+            return
         link = self.receivers.pop(command.link_id, None)
-        if link is not None:
-            self.received_from.pop(command.link_id).receivers.remove(link)
+        if isinstance(queue.sessions, MessageSessions):
+            if link is None:
+                queue.sessions.forget_waiting(command.link_id)
+            else:
+                queue.sessions.give_up(link.lane, decided)
+                decided.touch(queue)
+        elif link is not None:
+            queue.lane.receivers.remove(link)
 
     def _undelivered(self, command: Undelivered, decided: Decided) -> None:
         queue = self.directory.queues.get(entity_key(command.path))
         if queue is None:
             return
-        lock = queue.locks.remove(command.lock_token)
-        if lock is not None:
-            queue.settle(lock, self.release, decided)
-            decided.touch(queue)
+        for lane in [queue.lane] if queue.sessions is None else list(queue.sessions.locked.values()):
+            lock = lane.locks.remove(command.lock_token)
+            if lock is not None:
+                queue.settle(lock, self.release, decided)
+                queue.touch_lane(lane, decided)
 
     # -- requests ---------------------------------------------------------------------------------------------
 
@@ -347,10 +375,12 @@ class Namespace:
         if not isinstance(entity, Queue):
             return NotAllowed(f"'{entity.path}' is a topic: this is for queues and subscriptions.")
         if isinstance(request, RenewLocks):
-            self._renew(entity, request, decided)
-        elif isinstance(request, UpdateDisposition):
-            self._update_disposition(entity, request, decided)
-        elif isinstance(request, Peek):
+            return self._renew(entity, request, decided)
+        if isinstance(request, UpdateDisposition):
+            return self._update_disposition(entity, request, decided)
+        if isinstance(request, (SessionRequest, ListSessions)):
+            return self._manage_session(entity, request, decided)
+        if isinstance(request, Peek):
             loads = Loads(self.directory.load_numbers, self.directory.loads)
             loads.add(BrowseStep(entity, request), decided)  # changes nothing, so it waits for nothing
         elif isinstance(request, ReceiveDeferred):
@@ -377,33 +407,66 @@ class Namespace:
             decided.say(Done(request.request_id))
         return error
 
-    def _renew(self, queue: Queue, request: RenewLocks, decided: Decided) -> None:
+    def _lane_for(self, queue: Queue, session_id: str | None) -> Lane | None:
+        """Where the locks are that a request speaks of. None: that session is held by nobody."""
+        return queue.lane if queue.sessions is None else queue.lane_of(session_id)
+
+    def _renew(self, queue: Queue, request: RenewLocks, decided: Decided) -> BrokerError | None:
+        lane = self._lane_for(queue, request.session_id)
         locks: list[Lock] = []
         for token in request.lock_tokens:
-            lock = queue.locks.get(token)
+            lock = None if lane is None else lane.locks.get(token)
             if lock is None:
-                decided.say(Failed(request.request_id, _lock_lost(queue)))
-                return
+                return _lock_lost(queue)
             locks.append(lock)
         until_ms = decided.now_ms + queue.settings.lock_duration_ms
         for lock in locks:
-            queue.locks.renew(lock, until_ms)
+            assert lane is not None, "a lock that was found is in a lane"
+            lane.locks.renew(lock, until_ms)
         decided.say(Renewed(request.request_id, [until_ms] * len(locks)))
+        return None
 
-    def _update_disposition(self, queue: Queue, request: UpdateDisposition, decided: Decided) -> None:
+    def _update_disposition(self, queue: Queue, request: UpdateDisposition, decided: Decided) -> BrokerError | None:
         error = self.faults.find(queue.path, faults.SETTLE)
         if error is None:
             error = queue.refuse_settlement(request.settlement)
-        if error is None:
-            for token in request.lock_tokens:
-                if queue.locks.get(token) is None:
-                    error = _lock_lost(queue)
         if error is not None:
-            decided.say(Failed(request.request_id, error))
-            return
+            return error
+        lane = self._lane_for(queue, request.session_id)
+        if lane is None:
+            return session_lock_lost(queue, request.session_id or "")
         for token in request.lock_tokens:
-            self._settle_token(queue, token, request.settlement, decided)
+            if lane.locks.get(token) is None:
+                return _lock_lost(queue)
+        for token in request.lock_tokens:
+            self._settle_token(queue, lane, token, request.settlement, decided)
         decided.say(Done(request.request_id))
+        return None
+
+    def _manage_session(self, queue: Queue, request: Request, decided: Decided) -> BrokerError | None:
+        sessions = queue.sessions
+        if not isinstance(sessions, MessageSessions):
+            return NotAllowed(f"'{queue.path}' does not have sessions.")
+        if isinstance(request, ListSessions):
+            Loads(self.directory.load_numbers, self.directory.loads).add(ListSessionsStep(queue, request), decided)
+            return None
+        assert isinstance(request, SessionRequest), "a request of no known kind"
+        session = sessions.find(request.session_id)
+        if session is None:
+            return session_lock_lost(queue, request.session_id)
+        if isinstance(request, RenewSession):
+            decided.say(Renewed(request.request_id, [sessions.renew(session, decided.now_ms)]))
+        elif isinstance(request, SetSessionState):
+            session.state = request.state
+            session.is_state_known = True
+            decided.remember([SessionStatePut(queue.entity_id, request.session_id, request.state, decided.now_ms)])
+            decided.say(Done(request.request_id))
+        elif session.is_state_known:
+            decided.say(SessionState(request.request_id, session.state))
+        else:
+            assert isinstance(request, GetSessionState), "a request of no known kind"
+            queue.loads.add(ReadStateStep(queue, session, request), decided)
+        return None
 
     def _loaded(self, command: Loaded, decided: Decided) -> None:
         loads = self.directory.loads.pop(command.load_id, None)
@@ -434,13 +497,11 @@ class Namespace:
             del self.senders[link_id]
             decided.say(Detached(link_id, error))
         if isinstance(entity, Queue):
-            for link in list(entity.receivers.links):
-                del self.receivers[link.link_id]
-                del self.received_from[link.link_id]
-                decided.say(Detached(link.link_id, error))
-            entity.receivers.links.clear()
-            entity.locks.take_all()
-            entity.window.clear()
+            for link_id in [link_id for link_id, queue in self.received_from.items() if queue is entity]:
+                del self.received_from[link_id]
+                self.receivers.pop(link_id, None)
+                decided.say(Detached(link_id, error))
+            entity.close()
         entity.loads.abort(error, decided)
         self.directory.forget(entity)
         entity.is_changed = False

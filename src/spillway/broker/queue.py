@@ -9,10 +9,10 @@ from typing import Final
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Drained
 from spillway.broker.entity import Entity, Usage
-from spillway.broker.loads import Loads, LoadStep
-from spillway.broker.locks import Lock, LockTable, LockTokens
-from spillway.broker.receivers import ReceiverLink, Receivers
-from spillway.broker.window import ResidentBudget, Window
+from spillway.broker.lane import Lane, ReceiverLink
+from spillway.broker.loads import Loads
+from spillway.broker.locks import Lock, LockTokens
+from spillway.broker.window import ResidentBudget
 from spillway.model import limits
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError, NotAllowed
@@ -22,6 +22,32 @@ from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, REL
 
 REASON_DELIVERIES: Final = "MaxDeliveryCountExceeded"
 REASON_EXPIRED: Final = "TTLExpiredException"
+
+
+class Sessions:
+    """What a queue asks of its message sessions; see message_sessions.py."""
+
+    def __init__(self) -> None:
+        self.locked: dict[str, Lane] = {}  # by session id, the one that ends first in front
+        self.dirty: dict[str, Lane] = {}  # to be served at the end of this turn
+
+    def line_up(self, stored: StoredMessage, decided: Decided) -> None:
+        """A new message of a session."""
+
+    def serve(self, decided: Decided) -> None:
+        """At the end of a turn."""
+
+    def locked_until_ms(self, lane: Lane) -> int:
+        return 0
+
+    def on_time(self, decided: Decided) -> None:
+        """Something is due."""
+
+    def drop_all(self, decided: Decided) -> None:
+        """Every session is lost."""
+
+    def due_ms(self) -> int:
+        return 0
 
 
 class Queue(Entity):
@@ -39,28 +65,32 @@ class Queue(Entity):
         super().__init__(entity_id, path, settings, loads, usage)
         self.parent = parent  # of a dead-letter queue
         self.dead_letters: Queue | None = None  # None on a dead-letter queue
-        self.window = Window(budget)
-        self.locks = LockTable()
+        self.lane = Lane(budget, None)  # of a queue without sessions; else nothing is ever in it
+        self.sessions: Sessions | None = None  # set by the directory where they are required
         self.tokens = tokens
-        self.receivers = Receivers()
         self.next_expiry_ms: int = NEVER  # no waiting message expires before this
-        self.is_refilling = False
         self.is_sweeping_expired = False
-        self.refill_step: LoadStep | None = None  # set by the directory: see refill.py
 
     def recover(self, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
         super().recover(counters, next_due_ms, next_expiry_ms)
         self.next_expiry_ms = next_expiry_ms
         if counters.active > 0:
-            self.window.begin_cold(counters.last_sequence_number)
+            self.lane.window.begin_cold(counters.last_sequence_number)
         else:
-            self.window.upto = counters.last_sequence_number
+            self.lane.window.upto = counters.last_sequence_number
 
     # -- taking in ------------------------------------------------------------------------------------------
 
     def refuse_send(self, messages: list[Message]) -> BrokerError | None:
         if self.parent is not None:
             return NotAllowed(f"'{self.path}' is a dead-letter queue: it is received from, never sent to.")
+        if self.settings.requires_session:
+            for message in messages:
+                if message.session_id is None and not message.is_ping:
+                    return NotAllowed(
+                        "The SessionId was not set on a message, and it cannot be sent to the entity. "
+                        f"'{self.path}' requires sessions: set one on every message."
+                    )
         return super().refuse_send(messages)
 
     def enqueue(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
@@ -75,7 +105,15 @@ class Queue(Entity):
         stored.expires_ms = self.expiry_of(message, decided.now_ms)
         if stored.expires_ms != NEVER:
             self.note_expiry(stored.expires_ms)
-        self.window.append(stored)
+        self._line_up(stored, decided)
+
+    def _line_up(self, stored: StoredMessage, decided: Decided) -> None:
+        """At the tail of its lane."""
+        if self.sessions is None:
+            self.lane.window.append(stored)
+        else:
+            stored.session_id = stored.message.session_id
+            self.sessions.line_up(stored, decided)
 
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
         """It joins the tail with a new number; its first one is kept, and its life starts now."""
@@ -89,6 +127,7 @@ class Queue(Entity):
         stored.expires_ms = self.expiry_of(stored.message, decided.now_ms)
         if stored.expires_ms != NEVER:
             self.note_expiry(stored.expires_ms)
+        stored.session_id = None if self.sessions is None else stored.message.session_id
         record: Record = MessageMoved(
             self.entity_id,
             old_number,
@@ -98,9 +137,10 @@ class Queue(Entity):
             stored.expires_ms,
             stored.delivery_count,
             stored.overlay,
+            stored.session_id,
         )
         decided.remember([record])
-        self.window.append(stored)
+        self._line_up(stored, decided)
 
     def note_expiry(self, expires_ms: int) -> None:
         if self.next_expiry_ms == NEVER or expires_ms < self.next_expiry_ms:
@@ -109,43 +149,56 @@ class Queue(Entity):
     # -- handing out ----------------------------------------------------------------------------------------
 
     def serve(self, decided: Decided) -> None:
+        if self.sessions is None:
+            self.serve_lane(self.lane, decided)
+        else:
+            self.sessions.serve(decided)
+
+    def serve_lane(self, lane: Lane, decided: Decided) -> None:
         """Hand out what there is to whoever has credit, a few messages a link at a time; then answer drains."""
         left = limits.DELIVERIES_PER_TURN_MAX
         is_served = True
         while is_served and left > 0:
             is_served = False
-            for link in self.receivers.rotation():
+            for link in lane.receivers.rotation():
                 for _ in range(limits.DELIVERIES_PER_VISIT_MAX):
                     if link.handed_count >= link.limit or link.locked_count >= limits.UNSETTLED_PER_LINK_MAX:
                         break
-                    stored = self.take(decided)
+                    stored = self._take(lane, decided)
                     if stored is None:
                         break
                     self._hand_to(link, stored, decided)
                     left -= 1
                     is_served = True
         if is_served:
+            self.touch_lane(lane, decided)
             decided.unfinished.append(self)  # other entities first, then this one again
             return
-        if self.receivers.are_waiting():
-            self._ask_for_more(decided)
-        for link in self.receivers.links:
-            if link.drains and (not self.is_refilling or link.handed_count >= link.limit):
+        if lane.receivers.are_waiting():
+            self._ask_for_more(lane, decided)
+        for link in lane.receivers.links:
+            if link.drains and (not lane.is_refilling or link.handed_count >= link.limit):
                 link.drains = False
                 link.limit = link.handed_count
                 decided.say(Drained(link.link_id))
 
-    def _ask_for_more(self, decided: Decided) -> None:
-        if self.is_refilling or self.refill_step is None:
-            return
-        if self.window.wants_more() or self.window.unread_returned(1):
-            self.is_refilling = True
-            self.loads.add(self.refill_step, decided)
+    def touch_lane(self, lane: Lane, decided: Decided) -> None:
+        """Something changed for this lane: it is served at the end of the turn."""
+        decided.touch(self)
+        if self.sessions is not None and lane.session_id is not None:
+            self.sessions.dirty[lane.session_id] = lane
 
-    def take(self, decided: Decided) -> StoredMessage | None:
+    def _ask_for_more(self, lane: Lane, decided: Decided) -> None:
+        if lane.is_refilling or lane.refill_step is None:
+            return
+        if lane.window.wants_more() or lane.window.unread_returned(1):
+            lane.is_refilling = True
+            self.loads.add(lane.refill_step, decided)
+
+    def _take(self, lane: Lane, decided: Decided) -> StoredMessage | None:
         """The next message in line that has not expired."""
         while True:
-            stored = self.window.take()
+            stored = lane.window.take()
             if stored is None or stored.expires_ms == NEVER or stored.expires_ms > decided.now_ms:
                 return stored
             group: list[Record] = []
@@ -155,16 +208,37 @@ class Queue(Entity):
     def _hand_to(self, link: ReceiverLink, stored: StoredMessage, decided: Decided) -> None:
         link.handed_count += 1
         if link.deletes:
-            self._forget(stored.sequence_number, len(stored.message.raw), stored.state, decided)
+            self._forget(stored.sequence_number, len(stored.message.raw), stored.state, stored.session_id, decided)
             decided.say(Deliver(link.link_id, self.path, stored, b"", 0))
             return
-        lock = self.lock(stored, link, decided.now_ms)
+        lock = self.lock(stored, link.lane, link, decided.now_ms)
         decided.say(Deliver(link.link_id, self.path, stored, lock.token, lock.locked_until_ms))
 
-    def lock(self, stored: StoredMessage, holder: ReceiverLink | None, now_ms: int) -> Lock:
-        lock = Lock(self.tokens.next(), stored, now_ms + self.settings.lock_duration_ms, holder)
-        self.locks.add(lock)
+    def lock(self, stored: StoredMessage, lane: Lane, holder: ReceiverLink | None, now_ms: int) -> Lock:
+        """Under the session's lock where there are sessions, else for the queue's own time."""
+        until_ms = now_ms + self.settings.lock_duration_ms
+        if self.sessions is not None:
+            until_ms = self.sessions.locked_until_ms(lane)
+        lock = Lock(self.tokens.next(), stored, until_ms, holder)
+        lane.locks.add(lock)
         return lock
+
+    def holds(self, stored: StoredMessage) -> bool:
+        """Whether it waits, in memory or in the store: it is neither locked nor gone."""
+        lane = self.lane_of(stored.session_id)
+        return lane is None or lane.window.holds(stored.sequence_number)
+
+    def drop(self, stored: StoredMessage) -> None:
+        """It is gone by another way than delivery."""
+        lane = self.lane_of(stored.session_id)
+        if lane is not None:
+            lane.window.remove(stored.sequence_number)
+
+    def lane_of(self, session_id: str | None) -> Lane | None:
+        """None: nobody holds this session."""
+        if self.sessions is None:
+            return self.lane
+        return None if session_id is None else self.sessions.locked.get(session_id)
 
     # -- settling -------------------------------------------------------------------------------------------
 
@@ -177,7 +251,7 @@ class Queue(Entity):
         """Apply a settlement to a lock that was taken out of the table."""
         kind = settlement.kind
         if kind == COMPLETE:
-            self._forget(lock.sequence_number, lock.size_bytes, lock.state, decided)
+            self._forget(lock.sequence_number, lock.size_bytes, lock.state, lock.session_id, decided)
             return
         if kind == RELEASE:
             self.give_back(lock)
@@ -185,7 +259,7 @@ class Queue(Entity):
         overlay = _merged(lock.overlay, settlement.properties)
         group: list[Record] = []
         if kind == ABANDON:
-            self._fail_delivery(lock, overlay, group, decided)
+            self.fail_delivery(lock, overlay, group, decided)
         elif kind == DEFER:
             self._defer(lock, overlay, group)
         else:
@@ -205,11 +279,13 @@ class Queue(Entity):
         """Unlocked, back at its place, not counted as a failed delivery."""
         if lock.state == DEFERRED:
             return
-        self.window.give_back(lock.sequence_number)
+        lane = self.lane_of(lock.session_id)
+        if lane is not None:
+            lane.window.give_back(lock.sequence_number)
         if lock.expires_ms != NEVER:
             self.note_expiry(lock.expires_ms)
 
-    def _fail_delivery(self, lock: Lock, overlay: Overlay | None, group: list[Record], decided: Decided) -> None:
+    def fail_delivery(self, lock: Lock, overlay: Overlay | None, group: list[Record], decided: Decided) -> None:
         """Abandoned or lock expired: counted; the last failure moves it to the dead-letter queue (contract H7)."""
         count = lock.delivery_count + 1
         if self.parent is None and count >= self.settings.max_delivery_count:
@@ -236,7 +312,8 @@ class Queue(Entity):
             overlay = _with_reason(stored.overlay, REASON_EXPIRED, "The message expired and was dead lettered.")
             self.dead_letter(stored.sequence_number, size, stored.delivery_count, overlay, group, decided)
         else:
-            group.append(MessageRemoved(self.entity_id, stored.sequence_number))
+            session_id = stored.session_id if stored.state == ACTIVE else None
+            group.append(MessageRemoved(self.entity_id, stored.sequence_number, session_id))
 
     def dead_letter(
         self,
@@ -266,35 +343,64 @@ class Queue(Entity):
                 overlay,
             )
         )
-        target.window.append_cold(number)
+        target.lane.window.append_cold(number)
 
-    def _forget(self, sequence_number: int, size_bytes: int, state: int, decided: Decided) -> None:
-        decided.remember([MessageRemoved(self.entity_id, sequence_number)])
+    def _forget(
+        self, sequence_number: int, size_bytes: int, state: int, session_id: str | None, decided: Decided
+    ) -> None:
+        if state != ACTIVE:
+            session_id = None
+        decided.remember([MessageRemoved(self.entity_id, sequence_number, session_id)])
         self.uncount(size_bytes, state)
 
     # -- time -----------------------------------------------------------------------------------------------
 
-    def expire_locks(self, decided: Decided) -> None:
-        for lock in self.locks.take_expired(decided.now_ms):
-            group: list[Record] = []
-            self._fail_delivery(lock, lock.overlay, group, decided)
-            decided.remember(group)
+    def on_time(self, decided: Decided) -> None:
+        if self.sessions is not None:
+            self.sessions.on_time(decided)
+        for lock in self.lane.locks.take_expired(decided.now_ms):
+            self.lose_lock(lock, decided)
 
-    def drop_locks(self) -> None:
+    def lose_lock(self, lock: Lock, decided: Decided) -> None:
+        """It ran out: a failed delivery."""
+        group: list[Record] = []
+        self.fail_delivery(lock, lock.overlay, group, decided)
+        decided.remember(group)
+
+    def drop_locks(self, decided: Decided) -> None:
         """The entity changed (contract H16): every lock is lost, no delivery is counted."""
-        for lock in self.locks.take_all():
+        if self.sessions is not None:
+            self.sessions.drop_all(decided)
+        for lock in self.lane.locks.take_all():
             self.give_back(lock)
 
-    def on_time(self, decided: Decided) -> None:
-        self.expire_locks(decided)
+    def close(self) -> None:
+        """The entity is deleted: nothing of it stays in memory."""
+        lanes = [self.lane]
+        if self.sessions is not None:
+            lanes += list(self.sessions.locked.values())
+            self.sessions.locked.clear()
+        for lane in lanes:
+            lane.is_closed = True
+            lane.receivers.links.clear()
+            lane.locks.take_all()
+            lane.window.clear()
 
     def due_ms(self) -> int:
         due = super().due_ms()
-        if self.locks.earliest_ms != 0 and (due == 0 or self.locks.earliest_ms < due):
-            due = self.locks.earliest_ms
-        if self.next_expiry_ms != NEVER and not self.is_sweeping_expired and (due == 0 or self.next_expiry_ms < due):
-            due = self.next_expiry_ms
+        due = _earlier(due, self.lane.locks.earliest_ms)
+        if not self.is_sweeping_expired:
+            due = _earlier(due, self.next_expiry_ms)
+        if self.sessions is not None:
+            due = _earlier(due, self.sessions.due_ms())
         return due
+
+
+def _earlier(one_ms: int, other_ms: int) -> int:
+    """The earlier of two times; 0 is no time."""
+    if one_ms == 0 or (other_ms != 0 and other_ms < one_ms):
+        return other_ms
+    return one_ms
 
 
 def _merged(overlay: Overlay | None, properties: dict[str, bytes] | None) -> Overlay | None:

@@ -3,6 +3,7 @@
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Report
 from spillway.broker.entity import Entity
+from spillway.broker.lane import Lane
 from spillway.broker.loads import LoadStep
 from spillway.broker.queue import Queue
 from spillway.model import limits
@@ -12,25 +13,33 @@ from spillway.model.records import LoadActive, LoadNumbers, Query, Rows
 class Refill(LoadStep):
     """Reads the bodies of returned messages first: they stand at the front (contract H6)."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, lane: Lane) -> None:
         self.queue = queue
+        self.lane = lane
         self.asked_upto = 0
         self.asked_numbers: list[int] = []
 
     def query(self, decided: Decided) -> Query | None:
-        window = self.queue.window
+        if self.lane.is_closed:
+            return None
+        window = self.lane.window
         self.asked_numbers = window.unread_returned(limits.LOAD_MESSAGES)
         if self.asked_numbers:
             return LoadNumbers(self.queue.entity_id, self.asked_numbers, limits.LOAD_BYTES)
         if window.wants_more():
             self.asked_upto = self.queue.counters.last_sequence_number
-            return LoadActive(self.queue.entity_id, window.upto, limits.LOAD_MESSAGES, limits.LOAD_BYTES)
-        self.queue.is_refilling = False
+            return LoadActive(
+                self.queue.entity_id, window.upto, limits.LOAD_MESSAGES, limits.LOAD_BYTES, self.lane.session_id
+            )
+        self.lane.is_refilling = False
         return None
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
-        self.queue.is_refilling = False  # serving the queue asks again if it needs more
+        self.lane.is_refilling = False  # serving the lane asks again if it needs more
         report_corrupt(self.queue, rows, decided)
+        if self.lane.is_closed:
+            return False
+        self.queue.touch_lane(self.lane, decided)
         if self.asked_numbers:
             self._returned_read(rows, decided)
         else:
@@ -44,10 +53,10 @@ class Refill(LoadStep):
             upto = max(upto, rows.messages[-1].sequence_number)
         if rows.corrupt:
             upto = max(upto, max(rows.corrupt))
-        self.queue.window.refill(rows.messages, upto)
+        self.lane.window.refill(rows.messages, upto)
 
     def _returned_read(self, rows: Rows, decided: Decided) -> None:
-        window = self.queue.window
+        window = self.lane.window
         for stored in rows.messages:
             if stored.sequence_number in window.returned_numbers:
                 window.keep(stored)

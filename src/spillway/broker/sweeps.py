@@ -50,11 +50,10 @@ class SweepExpired(LoadStep):
         report_corrupt(queue, rows, decided)
         expired_count = 0
         for stored in rows.messages:
-            number = stored.sequence_number
-            if not queue.window.holds(number):
+            if not queue.holds(stored):
                 continue  # locked, or settled since
             expired_count += 1
-            queue.window.remove(number)
+            queue.drop(stored)
             group: list[Record] = []
             queue.expire(stored, group, decided)
             decided.remember(group)

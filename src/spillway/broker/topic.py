@@ -118,7 +118,7 @@ class Subscription(Queue):
         stored.overlay.dead_letter_source = self.path
         target.count(len(message.raw), ACTIVE)
         group.append(MessageAdded(target.entity_id, stored))
-        target.window.append(stored)
+        target.lane.window.append(stored)
         decided.touch(target)
 
 

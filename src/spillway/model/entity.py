@@ -82,7 +82,20 @@ class EntitySettings:
         self.dead_letter_on_expiry = False
         self.dead_letter_on_filter_error = True  # of a subscription
         self.max_size_mb: int = limits.ENTITY_SIZE_MB_DEFAULT
+        self.requires_session = False
         self.rules: list[Rule] = []  # of a subscription
+        # What the broker keeps for its administrators and does not act upon.
+        self.user_metadata = ""
+        self.is_batched = True
+        self.is_express = False
+        self.duplicate_window_ms: int = limits.DUPLICATE_WINDOW_MS_DEFAULT
+        # Set by the broker, never by who asks.
+        self.created_ms = 0
+        self.updated_ms = 0
+
+    def keep_times_of(self, other: "EntitySettings") -> None:
+        self.created_ms = other.created_ms
+        self.updated_ms = other.updated_ms
 
     def to_json(self) -> str:
         values: dict[str, object] = {name: getattr(self, name) for name in _PLAIN}
@@ -97,6 +110,13 @@ _PLAIN: Final = (
     "dead_letter_on_expiry",
     "dead_letter_on_filter_error",
     "max_size_mb",
+    "requires_session",
+    "user_metadata",
+    "is_batched",
+    "is_express",
+    "duplicate_window_ms",
+    "created_ms",
+    "updated_ms",
 )
 
 

@@ -183,6 +183,7 @@ class StoredMessage:
         self.expires_ms: int = NEVER
         self.due_ms: int = NEVER  # of a scheduled message
         self.overlay: Overlay | None = None
+        self.session_id: str | None = None  # only in an entity that requires sessions
 
     @property
     def size_bytes(self) -> int:

@@ -43,10 +43,13 @@ class MessageAdded(Record):
 
 
 class MessageRemoved(Record):
-    def __init__(self, entity_id: int, sequence_number: int) -> None:
+    """`session_id` of an active message in an entity that requires sessions: its session has one less."""
+
+    def __init__(self, entity_id: int, sequence_number: int, session_id: str | None = None) -> None:
         super().__init__()
         self.entity_id = entity_id
         self.sequence_number = sequence_number
+        self.session_id = session_id
 
 
 class MessageChanged(Record):
@@ -79,6 +82,7 @@ class MessageMoved(Record):
         expires_ms: int,
         delivery_count: int,
         overlay: Overlay | None,
+        session_id: str | None = None,
     ) -> None:
         super().__init__()
         self.from_entity_id = from_entity_id
@@ -89,6 +93,19 @@ class MessageMoved(Record):
         self.expires_ms = expires_ms
         self.delivery_count = delivery_count
         self.overlay = overlay
+        self.session_id = session_id  # where it goes to, if sessions are required there
+
+
+class SessionStatePut(Record):
+    """The state of a message session; None clears it."""
+
+    def __init__(self, entity_id: int, session_id: str, state: bytes | None, now_ms: int) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.session_id = session_id
+        self.state = state
+        self.now_ms = now_ms
+        self.size_bytes = 100 + (0 if state is None else len(state))
 
 
 class Counters:
@@ -170,19 +187,47 @@ class Query:
 
 
 class LoadActive(Query):
-    """Active messages with a sequence number above `after`, by sequence number."""
+    """Active messages with a sequence number above `after`, by sequence number; of one session if it is given."""
 
-    def __init__(self, entity_id: int, after: int, count: int, bytes_max: int) -> None:
+    def __init__(self, entity_id: int, after: int, count: int, bytes_max: int, session_id: str | None = None) -> None:
         super().__init__(entity_id, count, bytes_max)
         self.after = after
+        self.session_id = session_id
 
 
 class LoadFrom(Query):
-    """Messages in any state from `sequence_number` on, by sequence number: browsing."""
+    """Messages in any state from `sequence_number` on, by sequence number: browsing; of one session if it is given."""
 
-    def __init__(self, entity_id: int, sequence_number: int, count: int, bytes_max: int) -> None:
+    def __init__(
+        self, entity_id: int, sequence_number: int, count: int, bytes_max: int, session_id: str | None = None
+    ) -> None:
         super().__init__(entity_id, count, bytes_max)
         self.sequence_number = sequence_number
+        self.session_id = session_id
+
+
+class LoadSessions(Query):
+    """Sessions that have active messages, those first that have had some for longest. Answered in `Rows.sessions`."""
+
+    def __init__(self, entity_id: int, count: int) -> None:
+        super().__init__(entity_id, count, 0)
+
+
+class LoadSession(Query):
+    """The state of one session. Answered in `Rows.sessions`: empty if it has neither messages nor state."""
+
+    def __init__(self, entity_id: int, session_id: str) -> None:
+        super().__init__(entity_id, 1, 0)
+        self.session_id = session_id
+
+
+class LoadSessionNames(Query):
+    """Sessions by name: those whose state changed at or after `since_ms`, or (NEVER) those with messages."""
+
+    def __init__(self, entity_id: int, since_ms: int, skip: int, count: int) -> None:
+        super().__init__(entity_id, count, 0)
+        self.since_ms = since_ms
+        self.skip = skip
 
 
 class LoadNumbers(Query):
@@ -209,6 +254,13 @@ class LoadExpired(Query):
         self.now_ms = now_ms
 
 
+class SessionRow:
+    def __init__(self, session_id: str, active: int, state: bytes | None) -> None:
+        self.session_id = session_id
+        self.active = active
+        self.state = state
+
+
 class Rows:
     """The answer to a query. It reflects exactly the turns submitted before the query."""
 
@@ -216,4 +268,5 @@ class Rows:
         self.messages = messages
         self.is_cut = False  # more rows would have matched: stopped by count or bytes
         self.next_ms = 0  # LoadDue, LoadExpired: the earliest time of what was not answered, NEVER if none
+        self.sessions: list[SessionRow] = []
         self.corrupt: list[int] = []  # sequence numbers whose checksum did not hold: reported, never served

@@ -22,4 +22,5 @@ def moved(stored: StoredMessage, record: MessageMoved) -> StoredMessage:
     twin.expires_ms = record.expires_ms
     twin.delivery_count = record.delivery_count
     twin.overlay = None if record.overlay is None else record.overlay.copy()
+    twin.session_id = record.session_id
     return twin

@@ -20,6 +20,9 @@ from spillway.model.records import (
     LoadExpired,
     LoadFrom,
     LoadNumbers,
+    LoadSession,
+    LoadSessionNames,
+    LoadSessions,
     MessageAdded,
     MessageChanged,
     MessageMoved,
@@ -27,6 +30,8 @@ from spillway.model.records import (
     Query,
     Record,
     Rows,
+    SessionRow,
+    SessionStatePut,
     Turn,
 )
 from spillway.store.answers import fill
@@ -73,8 +78,19 @@ class Ordered(Generic[Item]):
         return next(self.starting(item), None)
 
 
+class SessionMemory:
+    """One message session: its active rows, and the state that was set."""
+
+    def __init__(self) -> None:
+        self.numbers: Ordered[int] = Ordered()
+        self.active = 0
+        self.ready_since = 0  # the number that made it have messages
+        self.state: bytes | None = None
+        self.state_ms = NEVER
+
+
 class EntityMemory:
-    """One entity: its rows, and three orders over them."""
+    """One entity: its rows, three orders over them, and its message sessions."""
 
     def __init__(self, put: EntityPut) -> None:
         self.put = put
@@ -83,6 +99,7 @@ class EntityMemory:
         self.numbers: Ordered[int] = Ordered()
         self.due: Ordered[tuple[int, int]] = Ordered()  # (due_ms, sequence number) of scheduled rows
         self.expiry: Ordered[tuple[int, int]] = Ordered()  # (expires_ms, sequence number) of active rows
+        self.sessions: dict[str, SessionMemory] = {}
 
     def insert(self, stored: StoredMessage) -> None:
         number = stored.sequence_number
@@ -93,6 +110,12 @@ class EntityMemory:
             self.due.add((stored.due_ms, number))
         if stored.state == ACTIVE and stored.expires_ms != NEVER:
             self.expiry.add((stored.expires_ms, number))
+        if stored.state == ACTIVE and stored.session_id is not None:
+            session = self.sessions.setdefault(stored.session_id, SessionMemory())
+            session.numbers.add(number)
+            session.active += 1
+            if session.active == 1:
+                session.ready_since = number
 
     def discard(self, number: int) -> StoredMessage | None:
         stored = self.rows.pop(number, None)
@@ -100,7 +123,42 @@ class EntityMemory:
             self.numbers.remove(number)
             self.due.remove((stored.due_ms, number))
             self.expiry.remove((stored.expires_ms, number))
+            if stored.state == ACTIVE and stored.session_id is not None:
+                session = self.sessions[stored.session_id]
+                session.numbers.remove(number)
+                session.active -= 1
+                self._tidy(stored.session_id, session)
         return stored
+
+    def set_state(self, record: SessionStatePut) -> None:
+        session = self.sessions.setdefault(record.session_id, SessionMemory())
+        session.state = record.state
+        session.state_ms = record.now_ms
+        self._tidy(record.session_id, session)
+
+    def _tidy(self, session_id: str, session: SessionMemory) -> None:
+        """A session without messages and state is no session."""
+        if session.active == 0 and session.state is None:
+            del self.sessions[session_id]
+
+    def answer_sessions(self, query: Query) -> Rows:
+        found: list[tuple[str, SessionMemory]] = []
+        if isinstance(query, LoadSession):
+            if query.session_id in self.sessions:
+                found = [(query.session_id, self.sessions[query.session_id])]
+        elif isinstance(query, LoadSessions):
+            ready = [(name, session) for name, session in self.sessions.items() if session.active > 0]
+            found = sorted(ready, key=lambda pair: pair[1].ready_since)[: query.count]
+        elif isinstance(query, LoadSessionNames):
+            for name in sorted(self.sessions):
+                session = self.sessions[name]
+                is_asked = session.active > 0 if query.since_ms == NEVER else session.state_ms >= query.since_ms
+                if is_asked and (query.since_ms == NEVER or session.state is not None):
+                    found.append((name, session))
+            found = found[query.skip : query.skip + query.count]
+        rows = Rows([])
+        rows.sessions = [SessionRow(name, session.active, session.state) for name, session in found]
+        return rows
 
     def take(self, number: int) -> StoredMessage:
         stored = self.discard(number)
@@ -109,7 +167,12 @@ class EntityMemory:
 
     def found(self, query: Query) -> Iterator[StoredMessage]:
         if isinstance(query, LoadActive):
-            for number in self.numbers.starting(query.after + 1):
+            numbers = self.numbers
+            if query.session_id is not None:
+                if query.session_id not in self.sessions:
+                    return
+                numbers = self.sessions[query.session_id].numbers
+            for number in numbers.starting(query.after + 1):
                 if self.rows[number].state == ACTIVE:
                     yield copy_of(self.rows[number])
             return
@@ -119,7 +182,9 @@ class EntityMemory:
 
     def _numbers(self, query: Query) -> Iterator[int]:
         if isinstance(query, LoadFrom):
-            yield from self.numbers.starting(query.sequence_number)
+            for number in self.numbers.starting(query.sequence_number):
+                if query.session_id is None or self.rows[number].message.session_id == query.session_id:
+                    yield number
         elif isinstance(query, LoadNumbers):
             yield from sorted(set(query.sequence_numbers))
         elif isinstance(query, LoadDue):
@@ -170,7 +235,12 @@ class MemoryJournal:
     def load(self, query: Query, ticket: int) -> None:
         listener, post = self._started()
         entity = self._entities.get(query.entity_id)
-        rows = Rows([]) if entity is None else fill(query, entity.found(query))
+        if entity is None:
+            rows = Rows([])
+        elif isinstance(query, (LoadSession, LoadSessions, LoadSessionNames)):
+            rows = entity.answer_sessions(query)
+        else:
+            rows = fill(query, entity.found(query))
         post(lambda: listener.on_loaded(ticket, rows))
 
     def _started(self) -> tuple[Listener, Callable[[Callable[[], None]], None]]:
@@ -206,6 +276,8 @@ class MemoryJournal:
             self._put_entity(record)
         elif isinstance(record, EntityRemoved):
             self._entities.pop(record.entity_id, None)
+        elif isinstance(record, SessionStatePut):
+            self._entities[record.entity_id].set_state(record)
         else:
             raise AssertionError(f"a record the store does not know: {type(record).__name__}")
 

@@ -143,4 +143,5 @@ def copy_of(stored: StoredMessage) -> StoredMessage:
     twin.expires_ms = stored.expires_ms
     twin.due_ms = stored.due_ms if stored.state == SCHEDULED else NEVER
     twin.overlay = None if stored.overlay is None else stored.overlay.copy()
+    twin.session_id = stored.session_id
     return twin

@@ -87,6 +87,7 @@ def message(
     scheduled_ms: int = NEVER,
     message_id: str = "m",
     is_ping: bool = False,
+    session_id: str | None = None,
 ) -> Message:
     """A message as the dialect would admit it, with a body the core never looks at."""
     made = Message(body)
@@ -94,4 +95,5 @@ def message(
     made.scheduled_ms = scheduled_ms
     made.message_id = message_id
     made.is_ping = is_ping
+    made.session_id = session_id
     return made

@@ -1,15 +1,18 @@
-"""The receiving links of an entity, served in turn so that none starves another."""
+"""Lanes and the receiving links they feed, served in turn so that none starves another."""
 
-from spillway.broker.locks import Holder
+from spillway.broker.loads import LoadStep
+from spillway.broker.locks import Holder, LockTable
+from spillway.broker.window import ResidentBudget, Window
 
 
 class ReceiverLink(Holder):
     """`limit` deliveries in all may be handed to it; `handed_count` were. `deletes`: ReceiveAndDelete."""
 
-    def __init__(self, link_id: int, deletes: bool) -> None:
+    def __init__(self, link_id: int, deletes: bool, lane: "Lane") -> None:
         super().__init__()
         self.link_id = link_id
         self.deletes = deletes
+        self.lane = lane  # where its messages come from
         self.limit = 0
         self.handed_count = 0
         self.drains = False
@@ -39,3 +42,20 @@ class Receivers:
             return self.links
         self.next_index = (self.next_index + 1) % count
         return self.links[self.next_index :] + self.links[: self.next_index]
+
+
+class Lane:
+    """Where deliveries come from: a window, the receivers it feeds and the locks they hold.
+
+    A plain queue has one lane for ever. Where sessions are required, every locked message session is a lane of its own
+    with one receiver; messages of sessions that nobody holds are only in the store.
+    """
+
+    def __init__(self, budget: ResidentBudget, session_id: str | None) -> None:
+        self.session_id = session_id
+        self.window = Window(budget)
+        self.receivers = Receivers()
+        self.locks = LockTable()
+        self.is_refilling = False
+        self.is_closed = False  # given up: what comes back to it is found in the store again
+        self.refill_step: LoadStep | None = None  # see refill.py
