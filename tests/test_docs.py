@@ -8,7 +8,19 @@ import pytest
 import typer.main
 
 from spillway.cli.app import make_app
-from spillway.cli.config_file import LOGGING_KEYS, NAMESPACE_KEYS, QUEUE_KEYS, QUEUE_PROPERTIES, USER_CONFIG_KEYS
+from spillway.cli.config_file import (
+    LOGGING_KEYS,
+    NAMESPACE_KEYS,
+    QUEUE_KEYS,
+    QUEUE_PROPERTIES,
+    SUBSCRIPTION_KEYS,
+    SUBSCRIPTION_PROPERTIES,
+    TOPIC_KEYS,
+    TOPIC_PROPERTIES,
+    USER_CONFIG_KEYS,
+    read_config,
+)
+from spillway.cli.config_rules import CORRELATION_KEYS, RULE_KEYS, RULE_PROPERTIES, SQL_KEYS
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
@@ -58,9 +70,33 @@ def test_every_option_has_a_help_text(name: str) -> None:
 def test_every_property_of_the_config_file_is_documented() -> None:
     text = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([A-Za-z]+)`", text, flags=re.MULTILINE)
-    assert sorted(rows) == sorted(QUEUE_PROPERTIES)
-    for key in (*USER_CONFIG_KEYS, *NAMESPACE_KEYS, *QUEUE_KEYS, *LOGGING_KEYS):
+    properties = {*QUEUE_PROPERTIES, *TOPIC_PROPERTIES, *SUBSCRIPTION_PROPERTIES, *RULE_PROPERTIES}
+    assert sorted(rows) == sorted(properties)
+    for kind, keys in (
+        ("queue", QUEUE_PROPERTIES),
+        ("topic", TOPIC_PROPERTIES),
+        ("subscription", SUBSCRIPTION_PROPERTIES),
+    ):
+        said = re.findall(rf"^\| `([A-Za-z]+)` \| [^|]*\b{kind}\b", text, flags=re.MULTILINE)
+        assert sorted(said) == sorted(keys), kind
+    for key in (
+        *USER_CONFIG_KEYS,
+        *NAMESPACE_KEYS,
+        *QUEUE_KEYS,
+        *TOPIC_KEYS,
+        *SUBSCRIPTION_KEYS,
+        *RULE_KEYS,
+        *LOGGING_KEYS,
+    ):
         assert f'"{key}"' in text
+    for key in (*CORRELATION_KEYS, *SQL_KEYS):
+        assert f"`{key}`" in text
+
+
+def test_the_config_file_in_the_guide_can_be_used(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "config.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "Config.json").write_text(example)
+    assert read_config(tmp_path / "Config.json").warnings == []
 
 
 def test_every_make_target_is_documented() -> None:

@@ -12,51 +12,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.cli.config_file import (
-    FILE_BYTES_MAX,
     PROBLEMS_SHOWN_MAX,
     QUEUE_PROPERTIES,
-    ConfigError,
+    SUBSCRIPTION_PROPERTIES,
+    TOPIC_PROPERTIES,
     EmulatorConfig,
     namespace_name_problem,
     read_config,
 )
-from spillway.model.entity import FOR_EVER_MS
+from spillway.cli.config_rules import AT_LEAST_ONE, CORRELATION_KEYS, RULE_PROPERTIES
+from spillway.cli.config_values import FILE_BYTES_MAX, ConfigError
+from spillway.model.entity import FOR_EVER_MS, QUEUE, SUBSCRIPTION, TOPIC
+from spillway.model.rules import CorrelationFilter, SqlFilter, TrueFilter
+from tests.cli.sample_config import SAMPLE
 
 QUEUE_AT = "$.UserConfig.Namespaces[0].Queues[0]"
 PROPERTIES_AT = f"{QUEUE_AT}.Properties"
-
-# Microsoft's sample with its queue as published; topics are not served yet.
-SAMPLE = {
-    "UserConfig": {
-        "Namespaces": [
-            {
-                "Name": "sbemulatorns",
-                "Queues": [
-                    {
-                        "Name": "queue.1",
-                        "Properties": {
-                            "DeadLetteringOnMessageExpiration": False,
-                            "DefaultMessageTimeToLive": "PT1H",
-                            "DuplicateDetectionHistoryTimeWindow": "PT20S",
-                            "ForwardDeadLetteredMessagesTo": "",
-                            "ForwardTo": "",
-                            "LockDuration": "PT1M",
-                            "MaxDeliveryCount": 3,
-                            "RequiresDuplicateDetection": False,
-                            "RequiresSession": False,
-                        },
-                    }
-                ],
-                "Topics": [],
-            }
-        ],
-        "Logging": {"Type": "File"},
-    }
-}
+TOPIC_AT = "$.UserConfig.Namespaces[0].Topics[0]"
+SUBSCRIPTION_AT = f"{TOPIC_AT}.Subscriptions[0]"
+RULE_AT = f"{SUBSCRIPTION_AT}.Rules[0]"
 
 
 def queue_file(**properties: Any) -> dict[str, Any]:
     return {"UserConfig": {"Namespaces": [{"Name": "n", "Queues": [{"Name": "q", "Properties": properties}]}]}}
+
+
+def topic_file(**members: Any) -> dict[str, Any]:
+    return {"UserConfig": {"Namespaces": [{"Name": "n", "Topics": [{"Name": "t", **members}]}]}}
+
+
+def subscription_file(**members: Any) -> dict[str, Any]:
+    return topic_file(Subscriptions=[{"Name": "s", **members}])
+
+
+def rule_file(**properties: Any) -> dict[str, Any]:
+    return subscription_file(Rules=[{"Name": "r", "Properties": properties}])
 
 
 @pytest.fixture
@@ -79,21 +69,82 @@ def mistakes(path: Path, content: object) -> list[str]:
     return [line.removeprefix(f"{path}: ") for line in lines]
 
 
-def test_the_sample_queue_is_read_as_the_emulator_reads_it(path: Path) -> None:
+def test_the_sample_is_read_as_the_emulator_reads_it(path: Path) -> None:
     config = read(path, SAMPLE)
     [namespace] = config.namespaces
-    [queue] = namespace.queues
-    assert (namespace.name, queue.name) == ("sbemulatorns", "queue.1")
-    assert queue.settings.default_ttl_ms == 3_600_000
-    assert queue.settings.lock_duration_ms == 60_000
-    assert queue.settings.max_delivery_count == 3
-    assert queue.settings.dead_letter_on_expiry is False
+    assert namespace.name == "sbemulatorns"
+    assert [(entity.kind, entity.path) for entity in namespace.entities] == [
+        (QUEUE, "queue.1"),
+        (TOPIC, "topic.1"),
+        *((SUBSCRIPTION, f"topic.1/Subscriptions/subscription.{number}") for number in range(1, 5)),
+    ]
+    for entity in namespace.entities:
+        assert entity.settings.default_ttl_ms == 3_600_000
+        assert entity.settings.lock_duration_ms == 60_000
+        assert entity.settings.dead_letter_on_expiry is False
+        if entity.kind != TOPIC:
+            assert entity.settings.max_delivery_count == 3
     assert config.warnings == []
+
+
+def test_the_rules_of_the_sample_are_read(path: Path) -> None:
+    rules = [entity.settings.rules for entity in read(path, SAMPLE).namespaces[0].entities[2:]]
+    assert [[rule.name for rule in of_one] for of_one in rules] == [
+        ["app-prop-filter-1"],
+        ["user-prop-filter-1"],
+        [],
+        ["sql-filter-1"],
+    ]
+    correlation = rules[0][0].filter
+    assert isinstance(correlation, CorrelationFilter)
+    assert correlation.to_plain() == {
+        "kind": "correlation",
+        "content_type": "application/text",
+        "correlation_id": "id1",
+        "label": "subject1",
+        "message_id": "msgid1",
+        "reply_to": "someQueue",
+        "reply_to_session_id": "sessionId",
+        "session_id": "session1",
+        "to": "xyz",
+        "properties": {},
+    }
+    user = rules[1][0].filter
+    assert isinstance(user, CorrelationFilter)
+    assert [(name, value.value()) for name, value in user.properties.items()] == [("prop3", "value3")]
+    sql, action = rules[3][0].filter, rules[3][0].action
+    assert isinstance(sql, SqlFilter) and action is not None
+    assert sql.expression == "sys.MessageId = '123456' AND userProp1 = 'value1'"
+    assert action.expression == "SET sys.To = 'Entity'"
+
+
+def test_a_subscription_without_rules_says_nothing_about_them_and_with_none_gets_the_default(path: Path) -> None:
+    said_nothing = read(path, subscription_file()).namespaces[0].entities[1]
+    said_none = read(path, subscription_file(Rules=[])).namespaces[0].entities[1]
+    assert said_nothing.settings.rules == []
+    [rule] = said_none.settings.rules
+    assert rule.name == "$Default" and isinstance(rule.filter, TrueFilter)
+
+
+def test_values_of_correlation_properties_keep_their_types(path: Path) -> None:
+    given = {"text": "x", "whole": 5, "large": 2**40, "part": 1.5, "flag": True}
+    config = read(path, rule_file(FilterType="Correlation", CorrelationFilter={"Label": None, "Properties": given}))
+    found = config.namespaces[0].entities[1].settings.rules[0].filter
+    assert isinstance(found, CorrelationFilter)
+    assert {name: value.value() for name, value in found.properties.items()} == given
+    assert [value.kind for value in found.properties.values()] == ["string", "int", "long", "double", "boolean"]
+
+
+def test_the_filter_that_the_type_does_not_name_is_a_warning(path: Path) -> None:
+    both = {"SqlFilter": {"SqlExpression": "1=1"}, "CorrelationFilter": {"Label": "x"}}
+    config = read(path, rule_file(FilterType="Sql", **both))
+    at = f"{RULE_AT}.Properties.CorrelationFilter"
+    assert config.warnings == [f"{path}: {at}: without effect: FilterType is Sql"]
 
 
 def test_a_queue_without_properties_has_the_emulators_defaults(path: Path) -> None:
     config = read(path, {"UserConfig": {"Namespaces": [{"Name": "n", "Queues": [{"Name": "q"}]}]}})
-    settings = config.namespaces[0].queues[0].settings
+    settings = config.namespaces[0].entities[0].settings
     assert (settings.default_ttl_ms, settings.lock_duration_ms) == (3_600_000, 60_000)
     assert (settings.max_delivery_count, settings.dead_letter_on_expiry) == (3, False)
 
@@ -109,7 +160,7 @@ def test_azures_wider_ranges_are_taken(path: Path) -> None:
             DuplicateDetectionHistoryTimeWindow="P7D",
         ),
     )
-    settings = config.namespaces[0].queues[0].settings
+    settings = config.namespaces[0].entities[0].settings
     assert settings.default_ttl_ms == FOR_EVER_MS
     assert settings.lock_duration_ms == 300_000
     assert settings.max_delivery_count == 2_147_483_647
@@ -224,8 +275,18 @@ NAMESPACE_NAME = "allowed: letters, digits and '-', a letter or digit first and 
             f"{PROPERTIES_AT}: []: allowed: an object with {', '.join(QUEUE_PROPERTIES)}",
         ),
         (
-            namespaces({"Name": "n", "Topics": [{"Name": "t"}]}),
-            '$.UserConfig.Namespaces[0].Topics[0]: "t": allowed: queues only: topics are not served by this version',
+            namespaces({"Name": "n", "Queues": [{"Name": "x"}], "Topics": [{"Name": "X"}]}),
+            f'{TOPIC_AT}.Name: "X": allowed: a name of its own, whatever its case: {QUEUE_AT} has this one',
+        ),
+        (
+            namespaces({"Name": "n", "Topics": [{"Name": "a/subscriptions/b"}]}),
+            f'{TOPIC_AT}.Name: "a/subscriptions/b": '
+            "allowed: a name without '/Subscriptions/', which leads to the subscriptions of a topic",
+        ),
+        (namespaces({"Name": "n", "Topics": 5}), "$.UserConfig.Namespaces[0].Topics: 5: allowed: an array"),
+        (
+            namespaces({"Name": "n", "Topics": [5]}),
+            f"{TOPIC_AT}: 5: allowed: an object with Name, Properties, Subscriptions",
         ),
         (
             {"UserConfig": {"Namespaces": [{"Name": "n"}], "Logging": {"Type": "Syslog"}}},
@@ -235,6 +296,206 @@ NAMESPACE_NAME = "allowed: letters, digits and '-', a letter or digit first and 
 )
 def test_a_wrong_shape_is_one_line(path: Path, content: object, line: str) -> None:
     assert mistakes(path, content) == [line]
+
+
+SESSION = "true: allowed: false: not served by this version"
+FORWARD = '"q": allowed: "": forwarding is not served by this version'
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (
+            topic_file(Properties={"RequiresDuplicateDetection": True}),
+            f".Properties.RequiresDuplicateDetection: {SESSION}",
+        ),
+        (
+            topic_file(Properties={"DefaultMessageTimeToLive": "P1W"}),
+            f'.Properties.DefaultMessageTimeToLive: "P1W": {TTL}',
+        ),
+        (
+            topic_file(Properties={"LockDuration": "PT1M"}),
+            f'.Properties.LockDuration: "PT1M": allowed: no such key; the keys here are {", ".join(TOPIC_PROPERTIES)}',
+        ),
+        (topic_file(Subscriptions={}), ".Subscriptions: an object: allowed: an array"),
+        (
+            topic_file(Subscriptions=[{"Name": f"s{number}"} for number in range(2_001)]),
+            ".Subscriptions: an array: allowed: at most 2000, these are 2001",
+        ),
+        (topic_file(Subscriptions=[{}]), ".Subscriptions[0].Name: missing: it is required"),
+        (
+            topic_file(Subscriptions=[{"Name": "a/b"}]),
+            ".Subscriptions[0].Name: \"a/b\": allowed: the name of a subscription has no '/'",
+        ),
+        (
+            topic_file(Subscriptions=[{"Name": "x" * 51}]),
+            f'.Subscriptions[0].Name: "{"x" * 51}": allowed: its name has at most 50 characters, this one has 51',
+        ),
+        (
+            topic_file(Subscriptions=[{"Name": "s"}, {"Name": "S"}]),
+            '.Subscriptions[1].Name: "S": '
+            f"allowed: a name of its own, whatever its case: {SUBSCRIPTION_AT} has this one",
+        ),
+        (
+            subscription_file(Properties={"RequiresSession": True}),
+            f".Subscriptions[0].Properties.RequiresSession: {SESSION}",
+        ),
+        (subscription_file(Properties={"ForwardTo": "q"}), f".Subscriptions[0].Properties.ForwardTo: {FORWARD}"),
+        (
+            subscription_file(Properties={"ForwardDeadLetteredMessagesTo": "q"}),
+            f".Subscriptions[0].Properties.ForwardDeadLetteredMessagesTo: {FORWARD}",
+        ),
+        (
+            subscription_file(Properties={"MaxDeliveryCount": 0}),
+            f".Subscriptions[0].Properties.MaxDeliveryCount: 0: {COUNT}",
+        ),
+        (
+            subscription_file(Properties={"RequiresDuplicateDetection": False}),
+            ".Subscriptions[0].Properties.RequiresDuplicateDetection: false: "
+            f"allowed: no such key; the keys here are {', '.join(SUBSCRIPTION_PROPERTIES)}",
+        ),
+        (subscription_file(Rules={}), ".Subscriptions[0].Rules: an object: allowed: an array"),
+    ],
+)
+def test_a_mistake_in_a_topic_or_subscription_is_one_line(path: Path, content: object, line: str) -> None:
+    assert mistakes(path, content) == [TOPIC_AT + line]
+
+
+def sql(expression: object) -> dict[str, Any]:
+    return rule_file(FilterType="Sql", SqlFilter={"SqlExpression": expression})
+
+
+def correlation(**members: Any) -> dict[str, Any]:
+    return rule_file(FilterType="Correlation", CorrelationFilter=members)
+
+
+def action(expression: object) -> dict[str, Any]:
+    return rule_file(FilterType="Sql", SqlFilter={"SqlExpression": "1=1"}, Action={"SqlExpression": expression})
+
+
+SQL_AT = ".Properties.SqlFilter.SqlExpression"
+ACTION_AT = ".Properties.Action.SqlExpression"
+CORRELATION_AT = ".Properties.CorrelationFilter"
+PARSING = "There was an error parsing the SQL expression."
+VALUE = "allowed: a string, a number of at most 64 bits, true or false"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (subscription_file(Rules=[5]), ": 5: allowed: an object with Name, Properties"),
+        (subscription_file(Rules=[{"Name": "r"}]), ".Properties: missing: it is required"),
+        (
+            subscription_file(
+                Rules=[{"Name": "a/b", "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "1=1"}}}]
+            ),
+            ".Name: \"a/b\": allowed: the name of a rule has no '/'",
+        ),
+        (rule_file(), ".Properties.FilterType: missing: it is required"),
+        (rule_file(FilterType="SQL"), '.Properties.FilterType: "SQL": allowed: Sql or Correlation'),
+        (rule_file(FilterType=None), ".Properties.FilterType: null: allowed: Sql or Correlation"),
+        (rule_file(FilterType=[]), ".Properties.FilterType: []: allowed: Sql or Correlation"),
+        (rule_file(FilterType="Sql"), ".Properties.SqlFilter: missing: FilterType Sql requires it"),
+        (
+            rule_file(FilterType="Correlation", SqlFilter={"SqlExpression": "1=1"}),
+            ".Properties.CorrelationFilter: missing: FilterType Correlation requires it",
+        ),
+        (
+            rule_file(FilterType="Sql", SqlFilter="1=1"),
+            '.Properties.SqlFilter: "1=1": allowed: an object with SqlExpression',
+        ),
+        (rule_file(FilterType="Sql", SqlFilter={}), f"{SQL_AT}: missing: it is required"),
+        (sql(5), f"{SQL_AT}: 5: allowed: a string"),
+        (sql(None), f"{SQL_AT}: null: allowed: a string"),
+        (sql(""), f'{SQL_AT}: "": allowed: a condition in SQL: The SQL expression of a filter must not be empty.'),
+        (
+            sql("price >"),
+            f'{SQL_AT}: "price >": allowed: a condition in SQL: {PARSING} [Token line=1, column=8, '
+            "Token in error=the end, Additional details=syntax error, expecting an expression]",
+        ),
+        (
+            sql("sys.Colour\n= 'red'"),
+            f"{SQL_AT}: \"sys.Colour\\n= 'red'\": allowed: a condition in SQL: {PARSING} [Token line=1, column=5, "
+            "Token in error=Colour, Additional details=there is no system property 'Colour']",
+        ),
+        (
+            sql("a" * 1_025),
+            f'{SQL_AT}: "{"a" * 59}…: allowed: a condition in SQL: '
+            "The SQL expression of a filter has at most 1024 characters, this one has 1025.",
+        ),
+        (
+            action("colour = 'red'"),
+            f"{ACTION_AT}: \"colour = 'red'\": allowed: SET and REMOVE statements in SQL: {PARSING} [Token line=1, "
+            "column=1, Token in error=colour, Additional details=syntax error, expecting REMOVE or SET]",
+        ),
+        (
+            action(""),
+            f'{ACTION_AT}: "": allowed: SET and REMOVE statements in SQL: '
+            "The SQL expression of an action must not be empty.",
+        ),
+        (
+            rule_file(
+                FilterType="Sql", SqlFilter={"SqlExpression": "1=1"}, Action={"SqlExpression": "REMOVE a", "Sql": "x"}
+            ),
+            '.Properties.Action.Sql: "x": allowed: no such key; the keys here are SqlExpression',
+        ),
+        (correlation(), f"{CORRELATION_AT}: an object: allowed: {AT_LEAST_ONE}"),
+        (correlation(Label=None, Properties={}), f"{CORRELATION_AT}: an object: allowed: {AT_LEAST_ONE}"),
+        (correlation(Label=5), f"{CORRELATION_AT}.Label: 5: allowed: a string"),
+        (
+            correlation(Label=""),
+            f'{CORRELATION_AT}.Label: "": allowed: a text to compare with; leave the key out if it does not matter',
+        ),
+        (
+            correlation(Subject="x"),
+            f'{CORRELATION_AT}.Subject: "x": allowed: no such key; the keys here are {", ".join(CORRELATION_KEYS)}',
+        ),
+        (
+            correlation(Properties=["x"]),
+            f"{CORRELATION_AT}.Properties: an array: allowed: an object with the properties to compare with",
+        ),
+        (correlation(Properties={"a": None}), f"{CORRELATION_AT}.Properties.a: null: {VALUE}"),
+        (correlation(Properties={"a": {}}), f"{CORRELATION_AT}.Properties.a: an object: {VALUE}"),
+        (correlation(Properties={"a": 2**64}), f"{CORRELATION_AT}.Properties.a: {2**64}: {VALUE}"),
+        (
+            correlation(Properties={"a": 1, "A": 2}),
+            f"{CORRELATION_AT}: an object: allowed: "
+            "The correlation property 'A' is given twice; the case of names does not matter.",
+        ),
+        (
+            correlation(SessionId="x" * 129),
+            f"{CORRELATION_AT}: an object: allowed: SessionId of a correlation filter has at most 128 characters.",
+        ),
+        (
+            rule_file(FilterType="Sql", SqlFilter={"SqlExpression": "1=1"}, SqlFilters={}),
+            f".Properties.SqlFilters: an object: allowed: no such key; the keys here are {', '.join(RULE_PROPERTIES)}",
+        ),
+    ],
+)
+def test_a_mistake_in_a_rule_is_one_line(path: Path, content: object, line: str) -> None:
+    assert mistakes(path, content) == [RULE_AT + line]
+
+
+def test_two_rules_of_one_subscription_need_two_names(path: Path) -> None:
+    properties = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "1=1"}}
+    rules = [{"Name": name, "Properties": properties} for name in ("r", "R")]
+    assert mistakes(path, subscription_file(Rules=rules)) == [
+        f'{SUBSCRIPTION_AT}.Rules[1].Name: "R": allowed: a name of its own, whatever its case: {RULE_AT} has this one'
+    ]
+
+
+def test_a_topic_has_at_most_two_thousand_rules(path: Path) -> None:
+    properties = {"FilterType": "Correlation", "CorrelationFilter": {"Label": "x"}}
+    rules = [{"Name": f"r{number}", "Properties": properties} for number in range(1_001)]
+    both = topic_file(Subscriptions=[{"Name": "a", "Rules": rules}, {"Name": "b", "Rules": rules}])
+    assert mistakes(path, both) == [
+        f"{TOPIC_AT}.Subscriptions: an array: allowed: at most 2000 rules in all of them, these have 2002"
+    ]
+
+
+def test_a_secret_in_an_expression_is_not_printed_token_by_token(path: Path) -> None:
+    [line] = mistakes(path, sql("SharedAccessKey hunter2hunter2"))
+    assert line == f"{RULE_AT}{SQL_AT}: (a value that is not shown): allowed: a condition in SQL"
 
 
 def test_an_unknown_property_lists_the_known_ones(path: Path) -> None:
@@ -365,7 +626,11 @@ JSON = st.recursive(
 
 
 @given(
-    value=JSON, place=st.sampled_from(["root", "user", "namespace", "queue", "properties", "name", *QUEUE_PROPERTIES])
+    value=JSON,
+    place=st.sampled_from(
+        ["root", "user", "namespace", "queue", "properties", "name", *QUEUE_PROPERTIES, "topic", "subscription", "rule"]
+        + ["rules", "filter", "sql", "action", "correlation", "values"]
+    ),
 )
 def test_whatever_stands_in_the_file_the_answer_is_a_config_or_lines(
     tmp_path_factory: pytest.TempPathFactory, value: object, place: str
@@ -377,6 +642,15 @@ def test_whatever_stands_in_the_file_the_answer_is_a_config_or_lines(
         "queue": namespaces({"Name": "n", "Queues": [value]}),
         "properties": namespaces({"Name": "n", "Queues": [{"Name": "q", "Properties": value}]}),
         "name": namespaces({"Name": value}),
+        "topic": namespaces({"Name": "n", "Topics": [value]}),
+        "subscription": topic_file(Subscriptions=[value]),
+        "rules": subscription_file(Rules=value),
+        "rule": subscription_file(Rules=[{"Name": "r", "Properties": value}]),
+        "filter": rule_file(FilterType=value),
+        "sql": sql(value),
+        "action": action(value),
+        "correlation": rule_file(FilterType="Correlation", CorrelationFilter=value),
+        "values": correlation(Properties=value),
     }
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_text(json.dumps(contents.get(place) if place in contents else queue_file(**{place: value})))

@@ -18,7 +18,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from spillway.cli.errors import UsageError
-from spillway.cli.serve import ServePlan, make_plan
+from spillway.cli.serve import EntityPlan, ServePlan, make_plan
+from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC
+from tests.cli.sample_config import SAMPLE
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
 
 READY_S_MAX = 3.0  # alone it takes well under one; the machine of the tests may be busy
@@ -53,6 +55,8 @@ def plan(**given: object) -> ServePlan:
         "is_development": False,
         "config": None,
         "queues": [],
+        "topics": [],
+        "subscriptions": [],
         "is_memory": False,
         "also_listen": [],
         "is_clear_text_allowed": False,
@@ -93,7 +97,19 @@ def test_without_options_one_namespace_is_served_where_the_emulator_would_be() -
 
 def test_a_queue_is_made_in_every_namespace() -> None:
     made = plan(namespaces=["a=1", "b=2"], queues=["orders"])
-    assert [each.queues for each in made.namespaces] == [{"orders": None}, {"orders": None}]
+    assert [each.entities for each in made.namespaces] == [[EntityPlan(QUEUE, "orders")]] * 2
+
+
+def test_a_topic_comes_before_its_subscriptions_and_each_is_asked_for_once() -> None:
+    (made,) = plan(queues=["q"], topics=["t"], subscriptions=["t/a", "T/b", "x/y/c", "t/A"]).namespaces
+    assert [(each.kind, each.path) for each in made.entities] == [
+        (QUEUE, "q"),
+        (TOPIC, "t"),
+        (SUBSCRIPTION, "t/Subscriptions/a"),
+        (SUBSCRIPTION, "T/Subscriptions/b"),
+        (TOPIC, "x/y"),
+        (SUBSCRIPTION, "x/y/Subscriptions/c"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +128,13 @@ def test_a_queue_is_made_in_every_namespace() -> None:
         ({"also_listen": [5672]}, "port 5672 is asked for twice"),
         ({"also_listen": [-5]}, "between 1 and 65535"),
         ({"queues": ["bad name"]}, "letters, digits"),
+        ({"topics": ["bad name"]}, "--topic bad name: an entity name has letters, digits"),
+        ({"topics": ["t/Subscriptions/s"]}, "a name without '/Subscriptions/'"),
+        ({"subscriptions": ["s"]}, "--subscription s: must be TOPIC/NAME"),
+        ({"subscriptions": ["/s"]}, "--subscription /s: must be TOPIC/NAME"),
+        ({"subscriptions": ["t/"]}, "must not be empty"),
+        ({"subscriptions": ["t/$x"]}, "begins and ends with a letter or a digit"),
+        ({"subscriptions": ["bad name/s"]}, "letters, digits"),
         ({"is_development": True, "host": "0.0.0.0"}, "serves this machine only"),
         ({"is_development": True, "host": "broker.example"}, "serves this machine only"),
     ],
@@ -131,9 +154,15 @@ def config_file(path: Path, *namespaces: str) -> Path:
 def test_a_configuration_names_the_namespace_and_its_queues(tmp_path: Path) -> None:
     made = plan(config=config_file(tmp_path / "Config.json", "mine"))
     assert [(each.name, each.port) for each in made.namespaces] == [("mine", 5672)]
-    settings = made.namespaces[0].queues["orders"]
-    assert settings is not None
-    assert settings.lock_duration_ms == 30_000
+    (orders,) = made.namespaces[0].entities
+    assert (orders.kind, orders.path) == (QUEUE, "orders")
+    assert orders.settings is not None
+    assert orders.settings.lock_duration_ms == 30_000
+
+
+def test_what_a_configuration_says_of_an_entity_stands_against_an_option(tmp_path: Path) -> None:
+    (made,) = plan(config=config_file(tmp_path / "Config.json", "mine"), queues=["Orders", "more"]).namespaces
+    assert [(each.path, each.settings is None) for each in made.entities] == [("orders", False), ("more", True)]
 
 
 def test_namespaces_of_a_configuration_without_a_port_are_asked_for(tmp_path: Path) -> None:
@@ -241,6 +270,60 @@ def test_a_mistake_in_the_configuration_is_one_line_and_status_2(tmp_path: Path)
     config = config_file(tmp_path / "Config.json", "mine")
     config.write_text(config.read_text().replace("PT30S", "PT30X"))
     assert_one_line(spillway("serve", "--config", "Config.json", cwd=tmp_path), 2, r"LockDuration.*PT30X")
+
+
+def receive_from(connection_string: str, topic: str, subscription: str) -> list[str]:
+    with (
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_subscription_receiver(topic, subscription) as receiver,
+    ):
+        messages = receiver.receive_messages(max_message_count=10, max_wait_time=1)
+        for message in messages:
+            receiver.complete_message(message)
+        return [str(message) for message in messages]
+
+
+def publish(connection_string: str, topic: str, *messages: ServiceBusMessage) -> None:
+    with (
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_topic_sender(topic) as sender,
+    ):
+        sender.send_messages(list(messages))
+
+
+def test_the_sample_configuration_is_served(tmp_path: Path) -> None:
+    config = tmp_path / "Config.json"
+    config.write_text(json.dumps(SAMPLE))
+    with BrokerProcess(tmp_path / "data", config=config) as broker:
+        send(broker.connection_string, "queue.1", "to the queue")
+        assert receive(broker.connection_string, "queue.1") == ["to the queue"]
+        publish(
+            broker.connection_string,
+            "topic.1",
+            ServiceBusMessage("by its user property", application_properties={"prop3": "value3"}),
+            ServiceBusMessage("by SQL", message_id="123456", application_properties={"userProp1": "value1"}),
+        )
+        got = {n: receive_from(broker.connection_string, "topic.1", f"subscription.{n}") for n in range(1, 5)}
+        assert got == {
+            1: [],
+            2: ["by its user property"],
+            3: ["by its user property", "by SQL"],
+            4: ["by SQL"],
+        }
+
+
+def test_topics_and_subscriptions_of_the_command_line_are_made_and_kept(tmp_path: Path) -> None:
+    options = ["--subscription", "orders/audit", "--topic", "orders", "--topic", "empty"]
+    with BrokerProcess(tmp_path / "data", options=options) as broker:
+        publish(broker.connection_string, "orders", ServiceBusMessage("kept"))
+        assert broker.stop() == 0
+        broker.start()
+        assert receive_from(broker.connection_string, "orders", "audit") == ["kept"]
+
+
+def test_one_name_for_a_queue_and_a_topic_is_one_line(tmp_path: Path) -> None:
+    result = spillway("serve", "--namespace", "a=0", "--memory", "--queue", "x", "--topic", "X", cwd=tmp_path)
+    assert_one_line(result, 1, "topic X in a: 'X' exists already")
 
 
 def test_queues_of_a_configuration_are_made_once_and_changed_settings_take_hold(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from spillway.amqp.frames import SASL_HEADER
 from spillway.amqp.performatives import Attach, Close, Disposition, Flow, Transfer
 from spillway.client import OutgoingMessage, connect
 from spillway.model import limits
+from spillway.model.entity import QUEUE
 from spillway.server.keys import DEVELOPMENT_KEY, root_rights
 from spillway.server.namespace_server import NamespaceServer, ServerOptions
 from spillway.store.memory import MemoryJournal
@@ -130,7 +131,7 @@ class Moved:
 async def moved() -> AsyncIterator[Moved]:
     made = Moved()
     made.server.start()
-    await made.server.ensure_queue("q", None)
+    await made.server.ensure_entity(QUEUE, "q", None)
     made.server.listen()
     yield made
     await made.server.stop()

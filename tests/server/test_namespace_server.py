@@ -11,7 +11,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from spillway.model import limits
-from spillway.model.entity import EntitySettings
+from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
+from spillway.model.errors import EntityAlreadyExists, EntityNotFound
+from spillway.model.rules import Rule, SqlFilter
 from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
 from spillway.server.namespace_server import NamespaceServer, ServerOptions
 from spillway.store.memory import MemoryJournal
@@ -27,7 +29,7 @@ async def server() -> AsyncIterator[NamespaceServer]:
         ServerOptions("test", port=0), MemoryJournal(), root_rights(DEVELOPMENT_KEY), None, fail_the_test
     )
     made.start()
-    await made.ensure_queue("q", None)
+    await made.ensure_entity(QUEUE, "q", None)
     made.listen()
     yield made
     await made.stop()
@@ -95,9 +97,93 @@ async def test_a_queue_that_is_there_keeps_its_settings_unless_others_are_given(
             fail_the_test,
         )
         server.start()
-        await server.ensure_queue("q", wanted)
+        await server.ensure_entity(QUEUE, "q", wanted)
         assert server.core.directory.queues["q"].settings.lock_duration_ms == expected_ms
         await server.stop()
+
+
+def new_server(path: Path) -> NamespaceServer:
+    return NamespaceServer(
+        ServerOptions("test", port=0), SqliteJournal(path), root_rights(DEVELOPMENT_KEY), None, fail_the_test
+    )
+
+
+def with_rules(*rules: Rule) -> EntitySettings:
+    settings = EntitySettings()
+    settings.rules = list(rules)
+    return settings
+
+
+def rule(name: str, expression: str) -> Rule:
+    return Rule(name, SqlFilter(expression), None, 0)
+
+
+def rules_of(server: NamespaceServer, path: str) -> dict[str, str]:
+    found = server.core.directory.find(path)
+    assert found is not None
+    return {
+        each.name: each.filter.expression if isinstance(each.filter, SqlFilter) else each.filter.kind
+        for each in found.settings.rules
+    }
+
+
+async def test_a_topic_and_its_subscriptions_are_made_in_the_order_asked_for(tmp_path: Path) -> None:
+    server = new_server(tmp_path / "journal.db")
+    server.start()
+    made = [server.ensure_entity(TOPIC, "t", None)]
+    made += [server.ensure_entity(SUBSCRIPTION, f"t/Subscriptions/s{number}", None) for number in range(100)]
+    await asyncio.gather(*made)
+    assert len(server.core.directory.topics["t"].subscriptions) == 100
+    assert rules_of(server, "t/Subscriptions/s7") == {"$Default": "true"}
+    with pytest.raises(EntityNotFound):
+        await server.ensure_entity(SUBSCRIPTION, "other/Subscriptions/s", None)
+    await server.stop()
+
+
+async def test_the_rules_of_a_subscription_are_brought_in_line_and_the_others_keep_their_time(tmp_path: Path) -> None:
+    path = "t/Subscriptions/s"
+    server = new_server(tmp_path / "journal.db")
+    server.start()
+    await server.ensure_entity(TOPIC, "t", None)
+    await server.ensure_entity(
+        SUBSCRIPTION, path, with_rules(rule("a", "x = 1"), rule("b", "x = 2"), rule("c", "x = 3"))
+    )
+    made = {each.name: each.created_ms for each in server.core.directory.queues[path.lower()].settings.rules}
+    assert all(made.values())
+    await server.stop()
+    server = new_server(tmp_path / "journal.db")
+    server.start()
+    changed = with_rules(rule("d", "x = 4"), rule("A", "x = 1"), rule("b", "x = 5"), rule("c", "x = 3"))
+    changed.lock_duration_ms = 7_000
+    await server.ensure_entity(SUBSCRIPTION, path, changed)
+    found = server.core.directory.queues[path.lower()].settings
+    assert rules_of(server, path) == {"c": "x = 3", "d": "x = 4", "A": "x = 1", "b": "x = 5"}
+    assert found.lock_duration_ms == 7_000
+    assert {each.name: each.created_ms for each in found.rules}["c"] == made["c"]
+    await server.stop()
+    again = new_server(tmp_path / "journal.db")
+    again.start()
+    await again.ensure_entity(SUBSCRIPTION, path, EntitySettings())  # says nothing about rules
+    assert rules_of(again, path) == {"c": "x = 3", "d": "x = 4", "A": "x = 1", "b": "x = 5"}
+    assert again.core.directory.queues[path.lower()].settings.lock_duration_ms == 60_000
+    await again.stop()
+
+
+async def test_what_is_as_asked_for_is_not_touched(tmp_path: Path) -> None:
+    server = new_server(tmp_path / "journal.db")
+    server.start()
+    wanted = with_rules(rule("a", "x = 1"))
+    for kind, path, settings in ((TOPIC, "t", EntitySettings()), (SUBSCRIPTION, "t/Subscriptions/s", wanted)):
+        await server.ensure_entity(kind, path, settings)
+        before = server.pump.last_ticket
+        await server.ensure_entity(kind, path.upper(), settings)
+        assert server.pump.last_ticket == before
+    await server.stop()
+
+
+async def test_an_entity_of_another_kind_is_said_so(server: NamespaceServer) -> None:
+    with pytest.raises(EntityAlreadyExists, match="'q' is a queue already"):
+        await server.ensure_entity(TOPIC, "Q", None)
 
 
 async def test_a_stop_answers_what_was_taken_and_loses_nothing(tmp_path: Path) -> None:
@@ -105,7 +191,7 @@ async def test_a_stop_answers_what_was_taken_and_loses_nothing(tmp_path: Path) -
     rights = root_rights(DEVELOPMENT_KEY)
     server = NamespaceServer(ServerOptions("test", port=0), SqliteJournal(path), rights, None, fail_the_test)
     server.start()
-    await server.ensure_queue("q", None)
+    await server.ensure_entity(QUEUE, "q", None)
     server.listen()
 
     def send_until_refused(port: int) -> int:

@@ -19,12 +19,21 @@ RESERVED_NAMES: Final = ("lock", "tls")  # beside the namespaces in the data dir
 
 
 @dataclass(frozen=True)
+class EntityPlan:
+    """An entity that must be there. Without settings it is made if missing, else left as it is."""
+
+    kind: str
+    path: str
+    settings: "EntitySettings | None" = None
+
+
+@dataclass(frozen=True)
 class NamespacePlan:
-    """A namespace to serve and what it must hold. A queue without settings is made if missing, else left as it is."""
+    """A namespace to serve and what it must hold, a topic before its subscriptions."""
 
     name: str
     port: int
-    queues: dict[str, "EntitySettings | None"] = field(default_factory=dict)
+    entities: list[EntityPlan] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -54,11 +63,19 @@ def command(
         bool, typer.Option("--dev", help="Use the emulator's well-known key, SAS_KEY_VALUE. This machine only.")
     ] = False,
     config: Annotated[
-        Path | None, typer.Option(help="Config.json of Microsoft's emulator: makes or updates its queues.")
+        Path | None, typer.Option(help="Config.json of Microsoft's emulator: makes or updates its entities.")
     ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Make this queue in every namespace unless it is there. May be repeated."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Make this topic in every namespace unless it is there. May be repeated."),
+    ] = None,
+    subscription: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC/NAME", help="Make this subscription, and its topic, likewise. May be repeated."),
     ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Keep nothing: messages are gone at exit.")] = False,
     also_listen: Annotated[
@@ -80,6 +97,8 @@ def command(
         is_development=dev,
         config=config,
         queues=queue or [],
+        topics=topic or [],
+        subscriptions=subscription or [],
         is_memory=memory,
         also_listen=also_listen or [],
         is_clear_text_allowed=clear_text,
@@ -99,6 +118,8 @@ def make_plan(
     is_development: bool,
     config: Path | None,
     queues: list[str],
+    topics: list[str],
+    subscriptions: list[str],
     is_memory: bool,
     also_listen: list[int],
     is_clear_text_allowed: bool,
@@ -107,23 +128,19 @@ def make_plan(
 ) -> ServePlan:
     ports = parse_namespaces(namespaces)
     warnings: list[str] = []
-    wanted: dict[str, dict[str, EntitySettings | None]] = {}
+    wanted: dict[str, list[EntityPlan]] = {}
     if config is not None:
-        wanted = read_queues(config, ports, warnings)
+        wanted = read_entities(config, ports, warnings)
     ports = ports or {DEFAULT_NAMESPACE: DEFAULT_PORT}
     check_host(host, is_development)
     for port in also_listen:
         check_port(port, f"--also-listen {port}")
     check_ports_differ(ports, also_listen)
-    check_queue_names(queues)
-    plans = []
-    for name, port in ports.items():
-        of_this: dict[str, EntitySettings | None] = dict(wanted.get(name.lower(), {}))
-        for queue in queues:
-            of_this.setdefault(queue, None)
-        plans.append(NamespacePlan(name, port, of_this))
+    in_every = plan_entities(queues, topics, subscriptions)
     return ServePlan(
-        namespaces=plans,
+        namespaces=[
+            NamespacePlan(name, port, merged(wanted.get(name.lower(), []), in_every)) for name, port in ports.items()
+        ],
         host=host,
         data=data if data is not None or is_memory else Path(DEFAULT_DATA),
         is_memory=is_memory,
@@ -171,13 +188,36 @@ def check_ports_differ(ports: dict[str, int], also_listen: list[int]) -> None:
         used.add(port)
 
 
-def check_queue_names(queues: list[str]) -> None:
-    from spillway.model.entity import name_problem
+def plan_entities(queues: list[str], topics: list[str], subscriptions: list[str]) -> list[EntityPlan]:
+    """What the options ask for in every namespace."""
+    from spillway.cli.config_file import entity_name_problem
+    from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_name_problem
+    from spillway.model.entity import subscription_path as path_of
 
-    for queue in queues:
-        problem = name_problem(queue)
+    plans: list[EntityPlan] = []
+    for kind, names in ((QUEUE, queues), (TOPIC, topics)):
+        for name in names:
+            problem = entity_name_problem(name)
+            if problem is not None:
+                raise UsageError(f"--{kind} {name}: {problem}")
+            plans.append(EntityPlan(kind, name))
+    for value in subscriptions:
+        topic, _, name = value.rpartition("/")
+        if not topic:
+            raise UsageError(f"--subscription {value}: must be TOPIC/NAME")
+        problem = entity_name_problem(topic) or subscription_name_problem(path_of(topic, name))
         if problem is not None:
-            raise UsageError(f"--queue {queue}: {problem}")
+            raise UsageError(f"--subscription {value}: {problem}")
+        plans += [EntityPlan(TOPIC, topic), EntityPlan(SUBSCRIPTION, path_of(topic, name))]
+    return merged([], plans)
+
+
+def merged(first: list[EntityPlan], more: list[EntityPlan]) -> list[EntityPlan]:
+    """Each entity once: what the file says of it stands. One path for two kinds is refused when they are made."""
+    plans: dict[tuple[str, str], EntityPlan] = {}
+    for plan in (*first, *more):
+        plans.setdefault((plan.kind, plan.path.lower()), plan)
+    return list(plans.values())
 
 
 def check_host(host: str, is_development: bool) -> None:
@@ -190,10 +230,8 @@ def check_host(host: str, is_development: bool) -> None:
         )
 
 
-def read_queues(
-    path: Path, ports: dict[str, int], warnings: list[str]
-) -> "dict[str, dict[str, EntitySettings | None]]":
-    """The queues of each namespace of the file. Without --namespace its one namespace is served on the usual port."""
+def read_entities(path: Path, ports: dict[str, int], warnings: list[str]) -> dict[str, list[EntityPlan]]:
+    """By namespace, what the file asks for. Without --namespace its one namespace is served on the usual port."""
     from spillway.cli.config_file import read_config
 
     config = read_config(path)
@@ -209,7 +247,7 @@ def read_queues(
         if name.lower() not in served:
             raise UsageError(f"{path}: namespace {name} is not served; add --namespace {name}=PORT")
     return {
-        namespace.name.lower(): {queue.name: queue.settings for queue in namespace.queues}
+        namespace.name.lower(): [EntityPlan(each.kind, each.path, each.settings) for each in namespace.entities]
         for namespace in config.namespaces
     }
 

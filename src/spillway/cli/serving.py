@@ -95,11 +95,13 @@ async def begin(server: "NamespaceServer", namespace: NamespacePlan) -> None:
     from spillway.model.errors import BrokerError
 
     server.start()
-    for name, settings in namespace.queues.items():
-        try:
-            await server.ensure_queue(name, settings)
-        except BrokerError as error:
-            raise CommandError(f"queue {name} in {namespace.name}: {error.description}") from error
+    # All at once: they are decided in this order and share their commits.
+    making = [server.ensure_entity(each.kind, each.path, each.settings) for each in namespace.entities]
+    for wanted, failure in zip(namespace.entities, await asyncio.gather(*making, return_exceptions=True), strict=True):
+        if isinstance(failure, BrokerError):
+            raise CommandError(f"{wanted.kind} {wanted.path} in {namespace.name}: {failure.description}") from failure
+        if failure is not None:
+            raise failure
     try:
         server.listen()
     except OSError as error:

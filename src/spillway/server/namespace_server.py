@@ -6,15 +6,20 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from spillway.broker.commands import CreateEntity, UpdateEntity
+from spillway.broker.commands import AddRule, CreateEntity, RemoveRule, Request, UpdateEntity
 from spillway.broker.effects import Failed
+from spillway.broker.entity import Entity
 from spillway.broker.namespace import Namespace
+from spillway.broker.topic import Subscription, Topic
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.properties import EncodedAccess
 from spillway.dialect.rights import Rights
-from spillway.model.entity import QUEUE, EntitySettings, entity_key
+from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, settings_from_json
+from spillway.model.errors import EntityAlreadyExists
+from spillway.model.rules import Rule
 from spillway.server.clock import BrokerClock, Clock
 from spillway.server.listener import CONNECTIONS_MAX, Door, Listener, bind
 from spillway.server.lobby import GUESTS_MAX, Lobby
@@ -62,7 +67,6 @@ class NamespaceServer:
         self.numbers = Numbers()
         self.tracking = Tracking(options.name)
         catalogue = journal.recover()
-        self.settings = {entity_key(row.put.path): row.put.settings for row in catalogue.entities}
         self.clock = make_clock(catalogue.clock_ms)
         self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess())
         self.pump = Pump(options.name, self.core, journal, self.clock, self.numbers, self.loop, on_fatal)
@@ -92,19 +96,46 @@ class NamespaceServer:
         for listener in self.listeners:
             listener.start()
 
-    async def ensure_queue(self, name: str, settings: EntitySettings | None) -> None:
-        """A queue that is missing is made; one that is there keeps its messages (and settings, if none are given)."""
-        known = self.settings.get(entity_key(name))
-        wanted = settings or EntitySettings()
-        if known is None:
-            answer = await self.pump.ask(lambda number: CreateEntity(number, QUEUE, name, wanted))
-        elif settings is not None and known != settings.to_json():
-            answer = await self.pump.ask(lambda number: UpdateEntity(number, name, wanted))
+    async def ensure_entity(self, kind: str, path: str, settings: EntitySettings | None) -> None:
+        """One that is missing is made. One that is there keeps its messages, and is changed to what is given.
+
+        Settings without rules say nothing about a subscription's rules: those it has stay.
+        """
+        found = self.core.directory.find(path)
+        if found is None:
+            wanted = EntitySettings() if settings is None else _copy_of(settings)
+            for rule in wanted.rules:
+                rule.created_ms = self.clock.now_ms()
+            requests: list[Callable[[int], Request]] = [lambda number: CreateEntity(number, kind, path, wanted)]
+        elif _kind_of(found) != kind:
+            raise EntityAlreadyExists(f"'{found.path}' is a {_kind_of(found)} already.")
         else:
+            requests = [] if settings is None else self._changes(found, settings)
+        if not requests:
             return
-        if isinstance(answer, Failed):
-            raise answer.error
-        self.settings[entity_key(name)] = wanted.to_json()
+        for answer in await self.pump.ask_together(requests):
+            if isinstance(answer, Failed):
+                raise answer.error
+
+    def _changes(self, found: Entity, settings: EntitySettings) -> list[Callable[[int], Request]]:
+        """In one turn: no message is published between a rule that goes and the one that takes its place."""
+        path = found.path
+        requests: list[Callable[[int], Request]] = []
+        wanted = _copy_of(settings)
+        rules, wanted.rules = wanted.rules, found.settings.rules
+        if found.settings.to_json() != wanted.to_json():
+            requests.append(lambda number: UpdateEntity(number, path, wanted))
+        if not isinstance(found, Subscription) or not rules:
+            return requests
+        kept = [rule for rule in found.settings.rules if any(_is_same(rule, other) for other in rules)]
+        for rule in found.settings.rules:
+            if rule not in kept:
+                requests.append(partial(_remove_rule, path, rule.name))
+        for rule in rules:
+            if not any(_is_same(rule, other) for other in kept):
+                rule.created_ms = self.clock.now_ms()
+                requests.append(partial(_add_rule, path, rule))
+        return requests
 
     async def stop(self) -> None:
         """Accept nobody, finish what was begun, say goodbye, and only then let go of the store."""
@@ -130,3 +161,27 @@ class NamespaceServer:
         for connection in list(self.pump.connections):
             connection.abort()
         await asyncio.sleep(0)
+
+
+def _kind_of(entity: Entity) -> str:
+    if isinstance(entity, Topic):
+        return TOPIC
+    return SUBSCRIPTION if isinstance(entity, Subscription) else QUEUE
+
+
+def _copy_of(settings: EntitySettings) -> EntitySettings:
+    """The core keeps what it is given, and changes it."""
+    return settings_from_json(settings.to_json())
+
+
+def _is_same(rule: Rule, other: Rule) -> bool:
+    """Whenever they were made."""
+    return {**rule.to_plain(), "created_ms": 0} == {**other.to_plain(), "created_ms": 0}
+
+
+def _remove_rule(path: str, name: str, number: int) -> Request:
+    return RemoveRule(number, path, name)
+
+
+def _add_rule(path: str, rule: Rule, number: int) -> Request:
+    return AddRule(number, path, rule)

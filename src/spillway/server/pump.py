@@ -290,15 +290,22 @@ class Pump:
 
     async def ask(self, make_request: Callable[[int], Request]) -> Answer:
         """Put a request to the core and wait for its answer, which comes when it is durable. May be `Failed`."""
-        number = self.numbers.next()
-        future: asyncio.Future[Answer] = self.loop.create_future()
-        self.asked[number] = future
-        self.own_commands.append(make_request(number))
+        (answer,) = await self.ask_together([make_request])
+        return answer
+
+    async def ask_together(self, make_requests: list[Callable[[int], Request]]) -> list[Answer]:
+        """Several requests in one turn, in this order, with nothing between them. Each may be `Failed`."""
+        asked: dict[int, asyncio.Future[Answer]] = {}
+        for make_request in make_requests:
+            number = self.numbers.next()
+            asked[number] = self.asked[number] = self.loop.create_future()
+            self.own_commands.append(make_request(number))
         self.wake()
         try:
-            return await future
+            return [await future for future in asked.values()]
         finally:
-            self.asked.pop(number, None)
+            for number in asked:
+                self.asked.pop(number, None)
 
     # -- time -------------------------------------------------------------------------------------------------------
 
