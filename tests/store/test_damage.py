@@ -13,7 +13,7 @@ import pytest
 from spillway.model.message import DEFERRED, SCHEDULED
 from spillway.model.records import LoadActive, LoadDue, MessageChanged, MessageMoved, Rows, Turn
 from spillway.store.check import check
-from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew
+from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew, StoreTooOld
 from spillway.store.file import CACHE_KIB
 from spillway.store.sqlite import SqliteJournal
 from tests.store.listening import ALL, Desk, added, counters, everything, fields, numbers, opened, queue_put
@@ -106,7 +106,7 @@ def verdict(path: Path, sound: dict[int, tuple[object, ...]]) -> str:
         journal.recover()
     except StoreError as error:
         assert str(path) in str(error)
-        assert isinstance(error, StoreTooNew) or ".recover" in str(error)
+        assert isinstance(error, (StoreTooNew, StoreTooOld)) or ".recover" in str(error)
         return "refused"
     desk = Desk(journal).start()
     ticket = desk.load(everything(1))
@@ -135,7 +135,7 @@ def test_wherever_a_byte_is_flipped_it_is_never_passed_over_in_silence(path: Pat
     sound = sound_rows(path)
     size = path.stat().st_size
     chance = random.Random(4711)
-    places = [chance.randrange(size) for _ in range(250)] + list(range(0, 100, 3))
+    places = [chance.randrange(size) for _ in range(320)] + list(range(0, 100, 3))
     copy = tmp_path / "copy.db"
     verdicts = []
     for at in places:
@@ -267,7 +267,7 @@ def test_a_newer_format_is_refused_in_plain_words(path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.pragma("user_version", 99)
     connection.close()
-    with pytest.raises(StoreTooNew, match=r"journal\.db has format 99, this version of Spillway reads up to 1"):
+    with pytest.raises(StoreTooNew, match=r"journal\.db has format 99, this version of Spillway reads up to 2"):
         SqliteJournal(path).recover()
 
 
@@ -314,3 +314,11 @@ def test_a_log_that_is_torn_at_its_end_is_read_up_to_there(killed: Path) -> None
     desk = opened(killed)
     assert numbers(desk.ask(everything(1)))
     desk.journal.close()
+
+
+def test_an_older_format_is_refused_with_the_way_out(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 1)
+    connection.close()
+    with pytest.raises(StoreTooOld, match=r"journal\.db has format 1, this version of Spillway reads 2 only"):
+        SqliteJournal(path).recover()

@@ -7,7 +7,7 @@ see the difference. What is read back for a change comes from the same transacti
 
 from collections.abc import Callable
 
-from spillway.model.message import StoredMessage
+from spillway.model.message import ACTIVE, StoredMessage
 from spillway.model.records import (
     Counters,
     EntityPut,
@@ -17,10 +17,11 @@ from spillway.model.records import (
     MessageMoved,
     MessageRemoved,
     Record,
+    SessionStatePut,
     Turn,
 )
 from spillway.store.changes import changed, moved
-from spillway.store.rows import SEQUENCE_BITS, DamagedRow, entity_id_of, row_key
+from spillway.store.rows import SEQUENCE_BITS, DamagedRow, entity_id_of, row_key, sequence_number_of
 
 
 class Batch:
@@ -33,6 +34,8 @@ class Batch:
         self.puts: dict[int, EntityPut] = {}
         self.removed: set[int] = set()  # entity ids
         self.counters: dict[int, Counters] = {}
+        self.session_gone: dict[tuple[int, str], int] = {}  # active rows that leave a session, by entity and session
+        self.states: dict[tuple[int, str], SessionStatePut] = {}
         self.clock_ms = 0
         self.last_entity_id = 0
         self.is_empty = True
@@ -50,6 +53,8 @@ class Batch:
                     key = record.entity_id << SEQUENCE_BITS | record.sequence_number
                     if fresh.pop(key, None) is None:
                         self.gone.add(key)
+                        if record.session_id is not None:
+                            self._leave_session(record.entity_id, record.session_id)
                 else:
                     self._add_rare(record)
         if turn.counters:
@@ -72,6 +77,8 @@ class Batch:
             self.last_entity_id = max(self.last_entity_id, record.entity_id)
         elif isinstance(record, EntityRemoved):
             self._remove_entity(record.entity_id)
+        elif isinstance(record, SessionStatePut):
+            self.states[(record.entity_id, record.session_id)] = record
         else:
             raise AssertionError(f"a record the store does not know: {type(record).__name__}")
 
@@ -84,7 +91,27 @@ class Batch:
             row = self._read(key)
             assert row is not None, f"no message {key & (1 << SEQUENCE_BITS) - 1} in entity {entity_id_of(key)}"
             self.gone.add(key)
+            if row.session_id is not None and row.state == ACTIVE:
+                self._leave_session(entity_id_of(key), row.session_id)
         return row
+
+    def _leave_session(self, entity_id: int, session_id: str) -> None:
+        place = (entity_id, session_id)
+        self.session_gone[place] = self.session_gone.get(place, 0) + 1
+
+    def session_changes(self) -> dict[tuple[int, str], tuple[int, int, int]]:
+        """By entity and session: how many active messages went, how many came, and the first number that came."""
+        changes: dict[tuple[int, str], tuple[int, int, int]] = {}
+        for place, count in self.session_gone.items():
+            changes[place] = (count, 0, 0)
+        for key, row in self.fresh.items():
+            if row.session_id is not None and row.state == ACTIVE:
+                place = (entity_id_of(key), row.session_id)
+                gone, come, first = changes.get(place, (0, 0, 0))
+                changes[place] = (gone, come + 1, first or sequence_number_of(key))
+        for place in self.states:
+            changes.setdefault(place, (0, 0, 0))
+        return changes
 
     def _remove_entity(self, entity_id: int) -> None:
         self.removed.add(entity_id)
@@ -92,6 +119,10 @@ class Batch:
         self.counters.pop(entity_id, None)
         for key in [key for key in self.fresh if entity_id_of(key) == entity_id]:
             del self.fresh[key]
+        for place in [place for place in self.session_gone if place[0] == entity_id]:
+            del self.session_gone[place]
+        for place in [place for place in self.states if place[0] == entity_id]:
+            del self.states[place]
 
     def runs_gone(self) -> list[tuple[int, int]]:
         """`gone` as ranges without gaps: a queue is mostly emptied in order, and one range is one statement."""

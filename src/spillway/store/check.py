@@ -9,6 +9,7 @@ from spillway.store.catalogue import read_catalogue
 from spillway.store.errors import StoreDamaged, explain
 from spillway.store.file import close_untouched, open_file
 from spillway.store.rows import DamagedRow, entity_id_of, sequence_number_of, stored_of
+from spillway.store.sessions import Session
 from spillway.store.statements import STATEMENTS
 
 
@@ -43,6 +44,20 @@ def _findings(connection: apsw.Connection, path: Path) -> Iterator[str]:
         said = (row.counters.active, row.counters.deferred, row.counters.scheduled)
         if held != said:
             yield f"{row.put.path}: it holds {held} active, deferred and scheduled messages, its counters say {said}"
+    yield from _session_findings(connection, path, paths)
     for entity_id in counted:
         if entity_id not in graveyard:
             yield f"there are messages of an entity {entity_id} that does not exist"
+
+
+def _session_findings(connection: apsw.Connection, path: Path, paths: dict[int, str]) -> Iterator[str]:
+    counted = {(columns[0], columns[1]): columns[2] for columns in connection.execute(STATEMENTS["count_sessions"])}
+    for columns in connection.execute(STATEMENTS["select_all_sessions"]):
+        session = Session(path, columns)
+        held = counted.pop((columns[0], session.session_id), 0)
+        if held != session.active:
+            entity = paths.get(columns[0], "a removed entity")
+            yield f"session {session.session_id!r} of {entity}: it holds {held} messages, its row says {session.active}"
+    for entity_id, session_id in counted:
+        if entity_id in paths:
+            yield f"session {session_id!r} of {paths[entity_id]}: it has messages and no row"

@@ -17,6 +17,9 @@ from spillway.model.records import (
     LoadExpired,
     LoadFrom,
     LoadNumbers,
+    LoadSession,
+    LoadSessionNames,
+    LoadSessions,
     Query,
     Rows,
 )
@@ -34,6 +37,7 @@ from spillway.store.rows import (
     sequence_number_of,
     stored_of,
 )
+from spillway.store.sessions import answer_sessions, write_sessions
 from spillway.store.statements import STATEMENTS
 
 
@@ -102,6 +106,7 @@ class Database:
             cursor.executemany(STATEMENTS["insert_message"], active)
         if parked:
             cursor.executemany(STATEMENTS["insert_parked"], parked)
+        write_sessions(self.path, cursor, batch)
         self._write_counters(batch)
 
     def _write_entities(self, batch: Batch) -> None:
@@ -112,6 +117,7 @@ class Database:
             self._cursor.execute(STATEMENTS["put_entity"], (*new, zeros))
         for entity_id in batch.removed:
             self._cursor.execute(STATEMENTS["remove_entity"], (entity_id,))
+            self._cursor.execute(STATEMENTS["delete_sessions"], (entity_id,))
             self._cursor.execute(STATEMENTS["put_removed"], (entity_id,))
             self.graveyard.append(entity_id)
 
@@ -154,11 +160,13 @@ class Database:
     def answer(self, query: Query) -> Rows:
         if self.graveyard and query.entity_id in self.graveyard:
             return Rows([])
+        if isinstance(query, (LoadSession, LoadSessions, LoadSessionNames)):
+            return answer_sessions(self.path, self._cursor, query)
         if isinstance(query, LoadNumbers):
             return fill(query, self._numbered(query.entity_id, query.sequence_numbers))
         cursor = self.connection.cursor()
         try:
-            return fill(query, _decoded(cursor.execute(*_question(query))))
+            return fill(query, _of_session(query, _decoded(cursor.execute(*_question(query)))))
         finally:
             cursor.close()
 
@@ -189,10 +197,13 @@ class Database:
         close_untouched(self.connection)
 
 
-def _question(query: Query) -> tuple[str, tuple[int, ...]]:
+def _question(query: Query) -> tuple[str, tuple[int | str, ...]]:
     last = row_key(query.entity_id, SEQUENCE_MASK)
     if isinstance(query, LoadActive):
-        return STATEMENTS["select_active"], (row_key(query.entity_id, max(query.after, -1) + 1), last)
+        first = row_key(query.entity_id, max(query.after, -1) + 1)
+        if query.session_id is not None:
+            return STATEMENTS["select_active_of_session"], (query.entity_id, query.session_id, first, last)
+        return STATEMENTS["select_active"], (first, last)
     if isinstance(query, LoadFrom):
         return STATEMENTS["select_any"], (row_key(query.entity_id, max(query.sequence_number, 0)), last)
     if isinstance(query, LoadDue):
@@ -200,6 +211,13 @@ def _question(query: Query) -> tuple[str, tuple[int, ...]]:
     if isinstance(query, LoadExpired):
         return STATEMENTS["select_expiring"], (query.entity_id,)
     raise AssertionError(f"a query the store does not know: {type(query).__name__}")
+
+
+def _of_session(query: Query, found: Iterator[StoredMessage | int]) -> Iterator[StoredMessage | int]:
+    """Browsing one session passes over the others' messages."""
+    if not isinstance(query, LoadFrom) or query.session_id is None:
+        return found
+    return (row for row in found if isinstance(row, int) or row.message.session_id == query.session_id)
 
 
 def _decoded(found: Iterator[tuple[object, ...]]) -> Iterator[StoredMessage | int]:

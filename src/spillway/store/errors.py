@@ -13,6 +13,10 @@ class StoreInUse(StoreError):
     """Another process has the data directory."""
 
 
+class StoreTooOld(StoreError):
+    """Written by an earlier version in a format that this one no longer reads."""
+
+
 class StoreTooNew(StoreError):
     """A later version of Spillway wrote it."""
 

@@ -9,12 +9,12 @@ import apsw
 
 from spillway.store.catalogue import meta_checksum
 from spillway.store.directory import sync_directory
-from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew, is_damage
+from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew, StoreTooOld, is_damage
 from spillway.store.rows import DamagedRow, stored_of
 from spillway.store.statements import SCHEMA, STATEMENTS
 from spillway.store.wal import damage_in_log, log_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # 1 knew no message sessions
 APPLICATION_ID: Final = 0x5370_5779  # "SpWy"
 # 7 rows of 1 KB fill a page of 8 KB with little left over: a fifth less CPU than 4 KB pages at large batches, and no
 # difference at one row a commit, where the sync decides.
@@ -96,6 +96,11 @@ def _check(path: Path, connection: apsw.Connection) -> None:
         raise StoreTooNew(
             f"{path} has format {version}, this version of Spillway reads up to {FORMAT}: "
             f"use the version that wrote it, or a later one"
+        )
+    if 0 < version < FORMAT:
+        raise StoreTooOld(
+            f"{path} has format {version}, this version of Spillway reads {FORMAT} only: "
+            f"receive its messages with the version that wrote it, or give another data directory"
         )
     if version != FORMAT or str(connection.pragma("journal_mode")) != "wal":
         raise StoreDamaged(path, "its header does not hold")

@@ -13,8 +13,9 @@ from spillway.model.message import NEVER, SCHEDULED, StoredMessage, unpack_messa
 SEQUENCE_BITS: Final = 40  # 10^12 messages an entity; 2^23 entities in the 63 bits of a key
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
 
-# key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
-Columns: TypeAlias = tuple[int, int, int, int, int, int, int, int, bytes | None, bytes, bytes]
+# key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum, overlay,
+# meta, raw
+Columns: TypeAlias = tuple[int, int, int, int, int, int, int, str | None, int, bytes | None, bytes, bytes]
 
 _HEAD: Final = struct.Struct("<qqqqqqqqqq")
 
@@ -39,6 +40,7 @@ def checksum_of(
     expires_ms: int,
     delivery_count: int,
     enqueue_sequence_number: int,
+    session_id: str | None,
     overlay: bytes | None,
     meta: bytes,
     raw: bytes,
@@ -56,6 +58,8 @@ def checksum_of(
         len(meta),
         len(raw),
     )
+    if session_id is not None:
+        head += b"s" + session_id.encode("utf-8", "surrogatepass")
     return crc32(raw, crc32(head + meta if overlay is None else head + meta + overlay))
 
 
@@ -72,6 +76,7 @@ def columns_of(key: int, stored: StoredMessage) -> Columns:
         stored.expires_ms,
         stored.delivery_count,
         stored.enqueue_sequence_number,
+        stored.session_id,
         overlay,
         meta,
         raw,
@@ -84,6 +89,7 @@ def columns_of(key: int, stored: StoredMessage) -> Columns:
         stored.expires_ms,
         stored.delivery_count,
         stored.enqueue_sequence_number,
+        stored.session_id,
         checksum,
         overlay,
         meta,
@@ -99,13 +105,36 @@ class DamagedRow:
 
     def at(self, key: int) -> tuple[object, ...]:
         """The same content under another key as an active row: no checksum matches None, so it stays damaged."""
-        _, _, _, enqueued_ms, expires_ms, delivery_count, enqueue_number, _, overlay, meta, raw = self.columns
-        return (key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_number, None, overlay, meta, raw)
+        _, _, _, enqueued_ms, expires_ms, delivery_count, enqueue_number, _, _, overlay, meta, raw = self.columns
+        return (key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_number, None, None, overlay, meta, raw)
+
+    @property
+    def session_id(self) -> str | None:
+        """As far as it can be told."""
+        session_id = self.columns[7]
+        return session_id if isinstance(session_id, str) else None
+
+    @property
+    def state(self) -> object:
+        return self.columns[1]
 
 
 def stored_of(columns: tuple[object, ...]) -> StoredMessage | DamagedRow:
     """A flipped byte may change a column's type as well as its value: both are damage, neither is an exception."""
-    key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_number, checksum, overlay, meta, raw = columns
+    (
+        key,
+        state,
+        due_ms,
+        enqueued_ms,
+        expires_ms,
+        delivery_count,
+        enqueue_number,
+        session_id,
+        checksum,
+        overlay,
+        meta,
+        raw,
+    ) = columns
     if not (
         isinstance(key, int)
         and isinstance(state, int)
@@ -114,13 +143,14 @@ def stored_of(columns: tuple[object, ...]) -> StoredMessage | DamagedRow:
         and isinstance(expires_ms, int)
         and isinstance(delivery_count, int)
         and isinstance(enqueue_number, int)
+        and (session_id is None or isinstance(session_id, str))
         and (overlay is None or isinstance(overlay, bytes))
         and isinstance(meta, bytes)
         and isinstance(raw, bytes)
     ):
         return DamagedRow(columns)
     if checksum != checksum_of(
-        key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_number, overlay, meta, raw
+        key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_number, session_id, overlay, meta, raw
     ):
         return DamagedRow(columns)
     stored = StoredMessage(unpack_message(raw, meta), sequence_number_of(key), enqueued_ms)
@@ -129,6 +159,7 @@ def stored_of(columns: tuple[object, ...]) -> StoredMessage | DamagedRow:
     stored.delivery_count = delivery_count
     stored.expires_ms = expires_ms
     stored.due_ms = due_ms
+    stored.session_id = session_id
     if overlay is not None:
         stored.overlay = unpack_overlay(overlay)
     return stored

@@ -10,6 +10,7 @@ CREATE TABLE message (
     expires_ms INTEGER,
     delivery_count INTEGER,
     enqueue_sequence_number INTEGER,
+    session_id TEXT,
     checksum INTEGER,
     overlay BLOB,
     meta BLOB,
@@ -17,6 +18,9 @@ CREATE TABLE message (
 );
 
 CREATE INDEX message_expiry ON message (key >> 40, expires_ms) WHERE expires_ms > 0;
+
+-- Only messages of entities that require sessions have a session_id here.
+CREATE INDEX message_session ON message (key >> 40, session_id) WHERE session_id IS NOT NULL;
 
 -- Deferred (state 1) and scheduled (state 2) messages, so that the active ones stay dense.
 CREATE TABLE parked (
@@ -27,6 +31,7 @@ CREATE TABLE parked (
     expires_ms INTEGER,
     delivery_count INTEGER,
     enqueue_sequence_number INTEGER,
+    session_id TEXT,
     checksum INTEGER,
     overlay BLOB,
     meta BLOB,
@@ -34,6 +39,20 @@ CREATE TABLE parked (
 );
 
 CREATE INDEX parked_due ON parked (key >> 40, due_ms) WHERE state = 2;
+
+-- Message sessions that have active messages or a state.
+CREATE TABLE session (
+    entity_id INTEGER,
+    session_id TEXT,
+    active INTEGER,
+    ready_since INTEGER, -- the sequence number that made it have messages
+    state BLOB,
+    state_ms INTEGER,
+    checksum INTEGER,
+    PRIMARY KEY (entity_id, session_id)
+) WITHOUT ROWID;
+
+CREATE INDEX session_ready ON session (entity_id, ready_since) WHERE active > 0;
 
 CREATE TABLE entity (
     id INTEGER PRIMARY KEY,

@@ -1,10 +1,10 @@
 -- Every statement the store runs, by name. Rows of both message tables are read in one column order.
 
 -- name: insert_message
-INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_parked
-INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: delete_messages
 DELETE FROM message WHERE key BETWEEN ? AND ?
@@ -13,30 +13,74 @@ DELETE FROM message WHERE key BETWEEN ? AND ?
 DELETE FROM parked WHERE key BETWEEN ? AND ?
 
 -- name: select_row
-SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
 FROM message WHERE key = ?1
 UNION ALL
-SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
 FROM parked WHERE key = ?1
 
 -- name: select_active
-SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
 FROM message WHERE key BETWEEN ? AND ? ORDER BY key
 
+-- name: select_active_of_session
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
+FROM message INDEXED BY message_session
+WHERE session_id IS NOT NULL AND key >> 40 = ? AND session_id = ? AND key BETWEEN ? AND ? ORDER BY key
+
+-- name: select_session
+SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum
+FROM session WHERE entity_id = ? AND session_id = ?
+
+-- name: select_ready_sessions
+SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum
+FROM session INDEXED BY session_ready WHERE active > 0 AND entity_id = ? ORDER BY ready_since LIMIT ?
+
+-- name: select_sessions_with_messages
+SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum
+FROM session WHERE entity_id = ? AND active > 0 ORDER BY session_id LIMIT ? OFFSET ?
+
+-- name: select_sessions_changed_since
+SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum
+FROM session WHERE entity_id = ? AND state IS NOT NULL AND state_ms >= ? ORDER BY session_id LIMIT ? OFFSET ?
+
+-- name: select_all_sessions
+SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum FROM session
+
+-- name: put_session
+INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: delete_session
+DELETE FROM session WHERE entity_id = ? AND session_id = ?
+
+-- name: delete_sessions
+DELETE FROM session WHERE entity_id = ?
+
+-- name: count_sessions
+SELECT key >> 40, session_id, count(*) FROM message WHERE session_id IS NOT NULL GROUP BY 1, 2
+
 -- name: select_any
-SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
 FROM message WHERE key BETWEEN ?1 AND ?2
 UNION ALL
-SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
 FROM parked WHERE key BETWEEN ?1 AND ?2
 ORDER BY 1
 
 -- name: select_due
-SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
 FROM parked INDEXED BY parked_due WHERE state = 2 AND key >> 40 = ? ORDER BY due_ms, key
 
 -- name: select_expiring
-SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
 FROM message INDEXED BY message_expiry WHERE expires_ms > 0 AND key >> 40 = ? ORDER BY expires_ms, key
 
 -- name: next_due_after_entity
@@ -96,10 +140,12 @@ SELECT entity_id, sum(state = 0), sum(state = 1), sum(state = 2) FROM (
 ) GROUP BY entity_id
 
 -- name: select_all
-SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
 FROM message
 UNION ALL
-SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, checksum, overlay, meta, raw
+SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, raw
 FROM parked
 
 -- name: disagreeing_expiry
