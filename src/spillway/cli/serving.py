@@ -18,6 +18,7 @@ from spillway.cli.errors import CommandError, UsageError
 from spillway.cli.serve import NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
+    from spillway.admin.front import Front
     from spillway.server.namespace_server import NamespaceServer
     from spillway.store.directory import DataDirectory
     from spillway.store.journal import Journal
@@ -54,7 +55,7 @@ def run_loop(plan: ServePlan, directory: "DataDirectory") -> int:
 
 
 async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
-    from spillway.admin.unserved import Unserved
+    from spillway.cli.administration import administer, warm_up
     from spillway.server.keys import DEVELOPMENT_KEY, ensure_key, root_rights
     from spillway.server.namespace_server import NamespaceServer, ServerOptions
     from spillway.server.tls import ensure_certificates, server_context
@@ -67,6 +68,7 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
         certificates = ensure_certificates(data / "tls", plan.host)
         tls = server_context(certificates)
     servers: list[NamespaceServer] = []
+    fronts: list[Front] = []
     try:
         for index, namespace in enumerate(plan.namespaces):
             options = ServerOptions(
@@ -78,14 +80,18 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
             )
             with explained(data):
                 journal = open_journal(plan, directory, namespace)
-                servers.append(NamespaceServer(options, journal, root_rights(key), tls, fail_stop, Unserved))
+                servers.append(NamespaceServer(options, journal, root_rights(key), tls, fail_stop))
+            fronts.append(administer(servers[-1]))
             await begin(servers[-1], namespace)
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         announce(plan, data, servers, key, certificates.ca)
+        await warm_up(fronts)
         await stopping.wait()
         log.info("stopping")
     finally:
+        for front in fronts:
+            front.stop()
         await asyncio.gather(*(server.stop() for server in servers))
     log.info("stopped")
     return EXIT_OK

@@ -5,6 +5,7 @@ could not be turned into TLS any more (design section 6). Inside TLS the first d
 """
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import logging
@@ -167,6 +168,8 @@ class Listener:
                 sock.close()
                 continue
             sock.setblocking(False)
+            with contextlib.suppress(OSError):  # asyncio misses sockets accepted like this one
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             Arrival(self.door, sock, self.loop).look()
 
     def accept_again(self, listening: socket.socket) -> None:
@@ -231,7 +234,7 @@ class Arrival:
                     ssl_handshake_timeout=limits.HEADER_TIMEOUT_MS / 1000,
                 )
             else:
-                if kind == sniff.AMQP and not is_local and not self.door.is_clear_text_allowed:
+                if kind != sniff.OTHER and not is_local and not self.door.is_clear_text_allowed:
                     log.warning("client=%s refused: clear text from another machine; use TLS", self.address)
                     kind = sniff.OTHER
                 protocol = self.door.protocol_for(kind, self.sock, self.address, is_secret=is_local)

@@ -1,0 +1,156 @@
+"""The administration API as an ASGI application: reads a request, checks who asks, answers in Atom.
+
+A request is refused before its body is read where that is possible, and what it may cost is bounded: header lines,
+path, body. No text made here shows a token.
+"""
+
+import logging
+from collections import Counter
+from email.utils import formatdate
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from spillway.admin.atom import error_xml
+from spillway.admin.faults import Fault, bad_request, of_broker
+from spillway.admin.namespace import AdministeredNamespace
+from spillway.admin.paths import decode_path, parse_target
+from spillway.admin.service import Call, Reply, Service
+from spillway.model.errors import BrokerError
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX: Final = 1024 * 1024  # B15; the largest description that an SDK sends has some 50 KB
+SWALLOWED_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is too large: a client that is cut off hears no reason
+HEADERS_MAX: Final = 100
+QUERY_BYTES_MAX: Final = 4_096
+ERROR: Final = "application/xml; charset=utf-8"
+ONCE: Final = ("authorization", "if-match", "content-length", "transfer-encoding", "content-encoding", "host")
+
+
+class Administration:
+    def __init__(self, namespace: AdministeredNamespace) -> None:
+        self.namespace = namespace
+        self.service = Service(namespace)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "WebSockets and lifespan are not handed here"
+        request = Request(scope, receive)
+        try:
+            response = await self.respond(request)
+        except ClientDisconnect:
+            return
+        await response(scope, receive, send)
+
+    async def respond(self, request: Request) -> Response:
+        path = ""
+        etag = None
+        try:
+            refuse_head(request)
+            path = decode_path(request.scope["raw_path"])
+            query = request.scope["query_string"].decode("ascii", "replace")
+            self.authorise(request, path, query)
+            target = parse_target(path)
+            body = await read_body(request)
+            call = Call(request.method, target, query, base_of(request), request.headers.get("if-match"), body)
+            etag = await self.service.etag_of(target)
+            reply = await self.service.answer(call)
+            if call.if_match is not None:
+                etag = await self.service.etag_of(target)
+            return response_of(reply, etag)
+        except Fault as fault:
+            return self.refusal(request, path, fault, etag)
+        except BrokerError as error:
+            return self.refusal(request, path, of_broker(error), etag)
+        except ClientDisconnect:
+            raise
+        except Exception:
+            log.exception("a fault of the administration")
+            ours = Fault(500, "SubCode=50000. The broker failed to answer; its log says why.", closes=True)
+            return self.refusal(request, path, ours, None)
+
+    def authorise(self, request: Request, path: str, query: str) -> None:
+        token = request.headers.get("authorization", "")
+        sent = request.scope["raw_path"].decode("ascii", "replace") + (f"?{query}" if query else "")
+        problem = self.namespace.authorise(token, path, sent)
+        if problem is not None:
+            raise Fault(401, problem)
+
+    def refusal(self, request: Request, path: str, fault: Fault, etag: str | None) -> Response:
+        now_ms = self.namespace.now_ms()
+        host = request.headers.get("host", "")[:300].partition(":")[0]
+        tracking = self.namespace.tracking_text(f"{host}:{path[:300]}", now_ms)
+        response = Response(error_xml(fault.status, printable(fault.detail + tracking)), fault.status)
+        response.headers["Content-Type"] = ERROR
+        finish(response, etag)
+        if fault.closes:
+            response.headers["Connection"] = "close"
+        return response
+
+
+def refuse_head(request: Request) -> None:
+    """What must not be guessed at is refused: whose length counts, whose token, how the body is packed (B16, B22)."""
+    if len(request.scope["headers"]) > HEADERS_MAX:
+        raise Fault(431, f"SubCode=43100. A request has at most {HEADERS_MAX} header lines.", closes=True)
+    counts = Counter(name.decode("latin-1").lower() for name, _ in request.scope["headers"])
+    for name in ONCE:
+        if counts[name] > 1:
+            raise Fault(400, f"SubCode=40000. The header '{name}' is there more than once.", closes=True)
+    if counts["content-length"] and counts["transfer-encoding"]:
+        raise Fault(400, "SubCode=40000. Content-Length and Transfer-Encoding contradict each other.", closes=True)
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Fault(400, "SubCode=40000. The body must be sent as it is, not compressed.", closes=True)
+    if len(request.scope["query_string"]) > QUERY_BYTES_MAX:
+        raise bad_request(f"A query has at most {QUERY_BYTES_MAX} bytes.")
+
+
+async def read_body(request: Request) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    claimed = request.headers.get("content-length", "0")
+    is_too_large = int(claimed) > BODY_BYTES_MAX
+    if int(claimed) > SWALLOWED_BYTES_MAX:
+        raise too_large()
+    async for part in request.stream():
+        size += len(part)
+        if size > SWALLOWED_BYTES_MAX:
+            raise too_large()
+        if size > BODY_BYTES_MAX:
+            is_too_large = True
+            parts.clear()
+        if not is_too_large:
+            parts.append(part)
+    if is_too_large:
+        raise too_large()
+    return b"".join(parts)
+
+
+def too_large() -> Fault:
+    return Fault(413, f"SubCode=41300. A body has at most {BODY_BYTES_MAX} bytes.", closes=True)
+
+
+def base_of(request: Request) -> str:
+    """Scheme and host as the client knows them: JavaScript reads names from behind it."""
+    return f"{request.url.scheme}://{request.headers.get('host', 'localhost')[:300]}"
+
+
+def response_of(reply: Reply, etag: str | None) -> Response:
+    response = Response(reply.body, reply.status)
+    if reply.content_type is not None:
+        response.headers["Content-Type"] = reply.content_type
+    finish(response, etag)
+    return response
+
+
+def finish(response: Response, etag: str | None) -> None:
+    response.headers["Date"] = formatdate(usegmt=True)
+    response.headers["Cache-Control"] = "no-store"
+    if etag is not None:
+        response.headers["ETag"] = etag
+
+
+def printable(text: str) -> str:
+    """Without characters that XML cannot hold."""
+    return "".join(char if char.isprintable() or char in "\r\n\t" else "\ufffd" for char in text)

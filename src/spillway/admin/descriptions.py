@@ -1,0 +1,327 @@
+"""Queues, topics and subscriptions as the administration API describes them: settings in, descriptions out.
+
+The elements and their order are the service's (wire-contract 11.3). What this version does not serve is refused, so
+that nobody believes to have what he has not.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from spillway.admin.atom import children_of, description_xml, tag, text_of
+from spillway.admin.durations import NEVER, duration_text, moment_text, parse_duration_ms, time_span_text
+from spillway.admin.faults import MORE, Fault, bad_request, bad_value, unserved
+from spillway.broker.effects import Description
+from spillway.model import limits
+from spillway.model.entity import FOR_EVER_MS, QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
+
+OLD_VERSION: Final = "2017-04"
+DESCRIPTIONS: Final = {"QueueDescription": QUEUE, "TopicDescription": TOPIC, "SubscriptionDescription": SUBSCRIPTION}
+NAMES: Final = {kind: name for name, kind in DESCRIPTIONS.items()}
+COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+MESSAGE_KB: Final = limits.MESSAGE_BYTES_MAX // limits.KIB
+MAX_MESSAGE_SIZE: Final = "MaxMessageSizeInKilobytes"
+SIZE_MB_MAX: Final = 80 * 1_024  # Azure's largest entity
+INT_MAX: Final = 2**31 - 1
+
+# Shown as they are, whatever an update says about them.
+READ_ONLY: Final = frozenset(
+    {"SizeInBytes", "MessageCount", "CreatedAt", "UpdatedAt", "AccessedAt", "CountDetails", "SubscriptionCount"}
+    | {"SqlFilterCount", "CorrelationFilterCount", "EntityAvailabilityStatus", "SupportOrdering"}
+)
+# Echoed by an update of a queue or topic only if they were sent.
+ECHOED: Final = READ_ONLY - {"EntityAvailabilityStatus"} | {
+    "IsAnonymousAccessible",
+    "FilteringMessagesBeforePublishing",
+    "EnableSubscriptionPartitioning",
+}
+# Accepted with the one value that this version has, shown with it.
+ONE_VALUE: Final = {
+    "RequiresDuplicateDetection": "false",
+    "RequiresSession": "false",
+    "EnablePartitioning": "false",
+    "EnableSubscriptionPartitioning": "false",
+    "FilteringMessagesBeforePublishing": "false",
+    "IsAnonymousAccessible": "false",
+    "IsClientAffine": "false",
+    "Status": "Active",
+}
+CANNOT_CHANGE: Final = ("RequiresDuplicateDetection", "RequiresSession", "EnablePartitioning")
+FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a PUT asks for."""
+
+    kind: str
+    settings: EntitySettings
+    names: frozenset[str]  # of the elements that were there
+    default_rule: Element | None
+
+
+def read_description(element: Element, kind: str, version: str, is_update: bool) -> Asked:
+    """Elements that are missing have their default. Raises a fault that names the element."""
+    fields = children_of(element)
+    refuse_version(fields, kind, version)
+    for name, text in ((name, text_of(child)) for name, child in fields.items()):
+        refuse_unserved(name, text, kind, is_update)
+    if fields.get("AuthorizationRules") is not None and len(fields["AuthorizationRules"]):
+        raise unserved("A queue or topic with AuthorizationRules of its own")
+    settings = EntitySettings()
+    default_rule = None
+    for name, child in fields.items():
+        if name == "DefaultRuleDescription" and kind == SUBSCRIPTION:
+            default_rule = child
+        else:
+            set_field(settings, name, text_of(child), kind, is_update)
+    return Asked(kind, settings, frozenset(fields), default_rule)
+
+
+def refuse_version(fields: dict[str, Element], kind: str, version: str) -> None:
+    if version == OLD_VERSION and MAX_MESSAGE_SIZE in fields:
+        raise bad_request(
+            f"The entity description of type '{NAMES[kind]}' has unsupported properties for api-version '{version}' "
+            "in the request. Try including the correct api-version query string in the request."
+        )
+
+
+def refuse_unserved(name: str, text: str, kind: str, is_update: bool) -> None:
+    if name in FORWARDS and text:
+        raise unserved(f"{name}, forwarding to another entity")
+    if name == "AutoDeleteOnIdle" and duration_ms(name, text) != FOR_EVER_MS:
+        raise unserved(f"{name} other than for ever, deleting an idle entity")
+    only = ONE_VALUE.get(name)
+    if only is None or text.lower() == only.lower():
+        return
+    if name != "Status":
+        boolean(name, text)
+    if is_update and name in CANNOT_CHANGE:
+        shown = kind.capitalize()
+        raise bad_request(f"The value for the {name} property of an existing {shown} cannot be changed. {MORE}.")
+    raise unserved(f"{name} {text[:100]}")
+
+
+def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_update: bool) -> None:
+    if name == "LockDuration":
+        settings.lock_duration_ms = lock_duration_ms(name, text)
+    elif name == "MaxSizeInMegabytes":
+        settings.max_size_mb = integer(name, text, 1, SIZE_MB_MAX)
+    elif name == "DefaultMessageTimeToLive":
+        settings.default_ttl_ms = duration_ms(name, text)
+    elif name == "DeadLetteringOnMessageExpiration":
+        settings.dead_letter_on_expiry = boolean(name, text)
+    elif name == "DeadLetteringOnFilterEvaluationExceptions":
+        settings.dead_letter_on_filter_error = boolean(name, text)
+    elif name == "DuplicateDetectionHistoryTimeWindow":
+        settings.duplicate_window_ms = window_ms(name, text)
+    elif name == "MaxDeliveryCount":
+        settings.max_delivery_count = integer(name, text, 1, INT_MAX)
+    elif name == "EnableBatchedOperations":
+        settings.is_batched = boolean(name, text)
+    elif name == "EnableExpress":
+        settings.is_express = boolean(name, text)  # kept and shown: here no message waits in memory for the disk
+    elif name == "UserMetadata":
+        if len(text) > limits.USER_METADATA_CHARS_MAX:
+            raise bad_value(
+                f"The value has at most {limits.USER_METADATA_CHARS_MAX} characters.", name, f"{len(text)} characters"
+            )
+        settings.user_metadata = text
+    elif name == MAX_MESSAGE_SIZE:
+        # The Standard tier refuses it in a create, whatever it says (wire-contract 13).
+        if not is_update:
+            raise bad_request(f"Bad Request. {MORE}.")
+        integer(name, text, MESSAGE_KB, MESSAGE_KB)
+    elif name not in READ_ONLY and name not in ONE_VALUE and name not in FORWARDS and name not in NOT_READ:
+        raise bad_request(f"'{name[:100]}' is not a property of a {kind}.")
+
+
+NOT_READ: Final = frozenset({"AuthorizationRules", "AutoDeleteOnIdle", "Path", "EntityType"})
+
+
+def integer(name: str, text: str, low: int, high: int) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise bad_value("The value must be a whole number.", name, f"'{text[:100]}'")
+    value = int(text)
+    if not low <= value <= high:
+        raise bad_value(f"The value supplied must be between {low} and {high}.", name, text)
+    return value
+
+
+def boolean(name: str, text: str) -> bool:
+    if text in ("true", "1"):
+        return True
+    if text in ("false", "0"):
+        return False
+    raise bad_value("The value must be true or false.", name, f"'{text[:100]}'")
+
+
+def duration_ms(name: str, text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError:
+        raise bad_value("The value must be a duration of ISO 8601, above zero.", name, f"'{text[:100]}'") from None
+
+
+def lock_duration_ms(name: str, text: str) -> int:
+    value_ms = duration_ms(name, text)
+    shown = time_span_text(value_ms)
+    if value_ms == FOR_EVER_MS or value_ms > limits.LOCK_DURATION_MS_MAX:
+        raise bad_value(f"The supplied lock time exceeds the allowed maximum of '5' minutes. {MORE}", name, shown)
+    if value_ms < limits.LOCK_DURATION_MS_MIN:
+        raise bad_value(f"The supplied lock time is below the allowed minimum of '5' seconds. {MORE}", name, shown)
+    return value_ms
+
+
+def window_ms(name: str, text: str) -> int:
+    value_ms = duration_ms(name, text)
+    if not limits.DUPLICATE_WINDOW_MS_MIN <= value_ms <= limits.DUPLICATE_WINDOW_MS_MAX:
+        text = "The value supplied must be between 00:00:20 and 7.00:00:00."
+        raise bad_value(text, name, time_span_text(value_ms))
+    return value_ms
+
+
+# -- out --------------------------------------------------------------------------------------------------------
+
+NOTHING: Final[frozenset[str]] = frozenset()
+
+
+def hidden_after(asked: Asked, is_update: bool) -> frozenset[str]:
+    """What the answer to a PUT leaves out: an update of a queue or topic says again what was sent, and no more."""
+    if asked.kind == SUBSCRIPTION:
+        return frozenset({"CountDetails"})
+    if is_update:
+        return ECHOED - asked.names
+    return frozenset({"AccessedAt", "CountDetails", "SubscriptionCount"})
+
+
+def write_description(shown: Description, version: str, hidden: frozenset[str] = NOTHING) -> str:
+    """Everything but what is hidden, in the service's order."""
+    if shown.kind == TOPIC:
+        fields = topic_fields(shown)
+    elif shown.kind == SUBSCRIPTION:
+        fields = subscription_fields(shown, hidden)
+    else:
+        fields = queue_fields(shown)
+    if version == OLD_VERSION:
+        hidden = hidden | {MAX_MESSAGE_SIZE, "IsClientAffine"}
+    inner = "".join(xml for name, xml in fields if name not in hidden)
+    return description_xml(NAMES[shown.kind], inner)
+
+
+def queue_fields(shown: Description) -> list[tuple[str, str]]:
+    settings = shown.settings
+    counters = shown.counters
+    count = counters.active + counters.deferred + counters.scheduled + shown.dead_letter_count
+    return [
+        field("LockDuration", duration_text(settings.lock_duration_ms)),
+        field("MaxSizeInMegabytes", str(settings.max_size_mb)),
+        field("RequiresDuplicateDetection", "false"),
+        field("RequiresSession", "false"),
+        field("DefaultMessageTimeToLive", duration_text(settings.default_ttl_ms)),
+        field("DeadLetteringOnMessageExpiration", truth(settings.dead_letter_on_expiry)),
+        field("DuplicateDetectionHistoryTimeWindow", duration_text(settings.duplicate_window_ms)),
+        field("MaxDeliveryCount", str(settings.max_delivery_count)),
+        field("EnableBatchedOperations", truth(settings.is_batched)),
+        field("SizeInBytes", str(shown.size_bytes)),
+        field("MessageCount", str(count)),
+        field("IsAnonymousAccessible", "false"),
+        field("AuthorizationRules", ""),
+        field("Status", "Active"),
+        field("CreatedAt", moment_text(settings.created_ms)),
+        field("UpdatedAt", moment_text(settings.updated_ms)),
+        field("AccessedAt", NEVER + "Z"),
+        field("SupportOrdering", "true"),
+        count_details(shown),
+        field("AutoDeleteOnIdle", duration_text(FOR_EVER_MS)),
+        field("EnablePartitioning", "false"),
+        field("EntityAvailabilityStatus", "Available"),
+        field("EnableExpress", truth(settings.is_express)),
+        *user_metadata(settings),
+        field(MAX_MESSAGE_SIZE, str(MESSAGE_KB)),
+    ]
+
+
+def topic_fields(shown: Description) -> list[tuple[str, str]]:
+    settings = shown.settings
+    return [
+        field("DefaultMessageTimeToLive", duration_text(settings.default_ttl_ms)),
+        field("MaxSizeInMegabytes", str(settings.max_size_mb)),
+        field("RequiresDuplicateDetection", "false"),
+        field("DuplicateDetectionHistoryTimeWindow", duration_text(settings.duplicate_window_ms)),
+        field("EnableBatchedOperations", truth(settings.is_batched)),
+        field("SizeInBytes", str(shown.size_bytes)),
+        field("FilteringMessagesBeforePublishing", "false"),
+        field("IsAnonymousAccessible", "false"),
+        field("AuthorizationRules", ""),
+        field("Status", "Active"),
+        field("CreatedAt", moment_text(settings.created_ms)),
+        field("UpdatedAt", moment_text(settings.updated_ms)),
+        field("AccessedAt", NEVER + "Z"),
+        field("SupportOrdering", "true"),
+        count_details(shown),
+        field("SubscriptionCount", str(shown.subscription_count)),
+        field("AutoDeleteOnIdle", duration_text(FOR_EVER_MS)),
+        field("EnablePartitioning", "false"),
+        field("EntityAvailabilityStatus", "Available"),
+        field("EnableSubscriptionPartitioning", "false"),
+        field("EnableExpress", truth(settings.is_express)),
+        *user_metadata(settings),
+        field(MAX_MESSAGE_SIZE, str(MESSAGE_KB)),
+    ]
+
+
+def subscription_fields(shown: Description, hidden: frozenset[str]) -> list[tuple[str, str]]:
+    settings = shown.settings
+    counters = shown.counters
+    count = counters.active + counters.deferred + counters.scheduled + shown.dead_letter_count
+    # The answer to a create or update has .NET's earliest time; a GET has a time of this life, which we do not keep.
+    accessed = NEVER if "CountDetails" in hidden else moment_text(settings.updated_ms)
+    return [
+        field("LockDuration", duration_text(settings.lock_duration_ms)),
+        field("RequiresSession", "false"),
+        field("DefaultMessageTimeToLive", duration_text(settings.default_ttl_ms)),
+        field("DeadLetteringOnMessageExpiration", truth(settings.dead_letter_on_expiry)),
+        field("DeadLetteringOnFilterEvaluationExceptions", truth(settings.dead_letter_on_filter_error)),
+        field("MessageCount", str(count)),
+        field("MaxDeliveryCount", str(settings.max_delivery_count)),
+        field("EnableBatchedOperations", truth(settings.is_batched)),
+        field("Status", "Active"),
+        field("CreatedAt", moment_text(settings.created_ms)),
+        field("UpdatedAt", moment_text(settings.updated_ms)),
+        field("AccessedAt", accessed),
+        count_details(shown),
+        field("AutoDeleteOnIdle", duration_text(FOR_EVER_MS)),
+        field("EntityAvailabilityStatus", "Available"),
+        *user_metadata(settings),
+        field("IsClientAffine", "false"),
+    ]
+
+
+def field(name: str, text: str) -> tuple[str, str]:
+    return name, tag(name, text)
+
+
+def truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def user_metadata(settings: EntitySettings) -> list[tuple[str, str]]:
+    return [field("UserMetadata", settings.user_metadata)] if settings.user_metadata else []
+
+
+def count_details(shown: Description) -> tuple[str, str]:
+    """JavaScript wants the prefix declared on this element, as its only attribute (wire-contract 11.3)."""
+    counts = (
+        ("ActiveMessageCount", shown.counters.active),
+        ("DeadLetterMessageCount", shown.dead_letter_count),
+        ("ScheduledMessageCount", shown.counters.scheduled),
+        ("TransferMessageCount", 0),
+        ("TransferDeadLetterMessageCount", 0),
+    )
+    inner = "".join(tag(f"d2p1:{name}", str(count)) for name, count in counts)
+    return "CountDetails", f'<CountDetails xmlns:d2p1="{COUNTS}">{inner}</CountDetails>'
+
+
+def wrong_kind(found: str, path: str) -> Fault:
+    return bad_request(f"'{path}' is a {found}. Delete it first, or use another name.")

@@ -1,0 +1,82 @@
+"""What an administrator hears when a request is refused, worded as the service words it (wire-contract 11.4)."""
+
+from typing import Final
+
+from spillway.model.errors import (
+    BrokerError,
+    EntityAlreadyExists,
+    EntityNotFound,
+    QuotaExceeded,
+    ServerBusy,
+)
+
+MORE: Final = "To know more visit https://aka.ms/sbResourceMgrExceptions. "
+NOT_CLAIMED: Final = "claim is empty or token is invalid."
+MANAGE_NEEDED: Final = "Manage,EntityRead claims required for this operation."
+
+
+class Fault(Exception):
+    """A request that is answered with an error. `detail` goes before the tracking id."""
+
+    def __init__(self, status: int, detail: str, closes: bool = False) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.closes = closes  # the rest of the request is not read: nothing after it can be understood
+
+
+def bad_request(detail: str) -> Fault:
+    return Fault(400, f"SubCode=40000. {detail}")
+
+
+def bad_value(text: str, name: str, value: str) -> Fault:
+    """As .NET words an argument out of range, carriage returns included."""
+    return bad_request(f"{text}\r\nParameter name: {name}\r\nActual value was {value}.")
+
+
+def unserved(what: str) -> Fault:
+    return bad_request(f"{what}: this version of Spillway does not serve it.")
+
+
+def exists_already() -> Fault:
+    return Fault(
+        409,
+        "SubCode=40900. Conflict. You're requesting an operation that isn't allowed in the resource's current state. "
+        f"{MORE}.",
+    )
+
+
+def part_exists_already(shown: str) -> Fault:
+    return Fault(409, f"The messaging entity '{shown}' already exists. {MORE}")
+
+
+def nothing_to_delete() -> Fault:
+    return Fault(404, "No service is hosted at the specified address.")
+
+
+def nothing_to_update() -> Fault:
+    return Fault(404, f"SubCode=40400. Not Found. The Operation doesn't exist. {MORE}.")
+
+
+def part_not_found(shown: str) -> Fault:
+    """`shown`: namespace:Topic:topic|subscription|rule."""
+    return Fault(404, f"Entity '{shown}' was not found. {MORE}")
+
+
+def changed_meanwhile() -> Fault:
+    return Fault(412, "SubCode=41200. The entity has changed since: its ETag is another one than If-Match asks for.")
+
+
+def of_broker(error: BrokerError) -> Fault:
+    """What the core refused for a reason of its own."""
+    if isinstance(error, EntityAlreadyExists):
+        return Fault(409, f"SubCode=40900. Conflict. {error.description}")
+    if isinstance(error, EntityNotFound):
+        return Fault(404, f"SubCode=40400. Not Found. {error.description}")
+    if isinstance(error, QuotaExceeded):
+        return Fault(403, f"SubCode=40300. {error.description}")
+    if isinstance(error, ServerBusy):
+        return Fault(503, f"SubCode=50004. {error.description}")
+    if error.status_code >= 500:
+        return Fault(500, f"SubCode=50000. {error.description}")
+    return Fault(400, f"SubCode=40000. {error.description}")

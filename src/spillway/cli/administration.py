@@ -1,0 +1,43 @@
+"""Puts a served namespace and its administration side by side: neither room imports the other."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spillway.admin.front import Front
+    from spillway.server.namespace_server import NamespaceServer
+
+
+def administer(server: "NamespaceServer") -> "Front":
+    """From now on HTTP clients of the namespace's port are administrators; each request shows a token with Manage."""
+    from spillway.admin.faults import MANAGE_NEEDED, NOT_CLAIMED
+    from spillway.admin.front import Front
+    from spillway.admin.namespace import AdministeredNamespace
+    from spillway.dialect.rights import MANAGE
+    from spillway.server.tokens import TokenGate
+
+    gate = TokenGate(server.rights, server.clock, MANAGE, MANAGE_NEEDED, NOT_CLAIMED)
+    front = Front(
+        AdministeredNamespace(
+            name=server.options.name,
+            pump=server.pump,
+            authorise=gate.refuse,
+            now_ms=server.clock.now_ms,
+            tracking_text=server.tracking.tracking_text,
+            created_ms=server.clock.now_ms(),
+        )
+    )
+    server.door.http = front
+    return front
+
+
+async def warm_up(fronts: "list[Front]") -> None:
+    """Import what serves HTTP beside the loop: it takes a fifth of a second that no AMQP client should wait for."""
+    await asyncio.to_thread(import_http)
+    for front in fronts:
+        front.warm_up()
+
+
+def import_http() -> None:
+    import spillway.admin.app
+    import spillway.admin.protocol  # noqa: F401

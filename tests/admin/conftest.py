@@ -1,0 +1,40 @@
+"""A namespace with its administration, on a thread of this process, and a client that speaks plain HTTP to it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spillway.cli.administration import administer
+from tests.admin.client import Client
+from tests.wire.live import LiveBroker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    live = LiveBroker(tmp_path_factory.mktemp("tls"))
+
+    async def begin() -> None:
+        administer(live.server)
+
+    live.run(begin())
+    yield live
+    live.close()
+
+
+@pytest.fixture
+def client(broker: LiveBroker) -> Iterator[Client]:
+    """In an empty namespace, which it leaves empty."""
+    made = Client(broker.server.port)
+    yield made
+    made.close()
+    fresh = Client(broker.server.port)
+    for name in fresh.names():
+        fresh.ask("DELETE", f"/{name}")
+    fresh.close()
+    assert broker.faults == []
+
+
+@pytest.fixture
+def recordings() -> Path:
+    return Path(__file__).parent / "recordings"
