@@ -235,9 +235,9 @@ def test_a_field_of_a_wrong_type_is_an_argument_error_that_names_it(
     assert f"'{field}'" in str(answer.properties["statusDescription"])
 
 
-def test_a_session_id_is_refused_by_a_queue_without_sessions() -> None:
-    answer = Desk().refused(PEEK, {"from-sequence-number": 1, "message-count": Int(1), "session-id": "s"})
-    assert answer.properties["errorCondition"] == "amqp:not-allowed"
+def test_a_session_id_that_is_none_is_refused() -> None:
+    answer = Desk().refused(PEEK, {"from-sequence-number": 1, "message-count": Int(1), "session-id": 5})
+    assert answer.properties["errorCondition"] == "com.microsoft:argument-error"
 
 
 def test_an_unknown_operation_is_501_not_implemented() -> None:

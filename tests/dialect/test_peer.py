@@ -175,13 +175,24 @@ def test_a_coordinator_is_refused_as_not_implemented() -> None:
     assert visit.refusal(visit.sender(target=Coordinator(["amqp:local-transactions"])))[0] == "amqp:not-implemented"
 
 
-@pytest.mark.parametrize("value", ["s", None, "", Described(Symbol("com.microsoft:session-filter"), "s"), 5])
-def test_a_session_filter_on_a_plain_queue_is_not_allowed(value: object) -> None:
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [("s", "s"), (None, None), ("", ""), (Described(Symbol("com.microsoft:session-filter"), "s"), "s")],
+)
+def test_a_session_filter_says_which_session_is_wanted(value: object, wanted: str | None) -> None:
+    visit = welcome()
+    visit.receiver(source=Source(address="q", filter={Symbol("com.microsoft:session-filter"): value}))
+    visit.pump()
+    wish = visit.command(AttachReceiver).session
+    assert wish is not None
+    assert (wish.session_id, wish.timeout_ms) == (wanted, 60_000)
+
+
+@pytest.mark.parametrize("value", [5, b"s", "x" * 129])
+def test_a_session_filter_that_is_no_session_id_is_refused(value: object) -> None:
     visit = welcome()
     source = Source(address="q", filter={Symbol("com.microsoft:session-filter"): value})
-    condition, text = visit.refusal(visit.receiver(source=source))
-    assert condition == "amqp:not-allowed"
-    assert "does not require sessions" in text
+    assert visit.refusal(visit.receiver(source=source))[0] == "com.microsoft:argument-error"
 
 
 def test_a_filter_we_do_not_know_is_not_claimed_to_be_in_force() -> None:

@@ -17,8 +17,17 @@ from spillway.broker.commands import CreateEntity, DeleteEntity, PlantFault, Req
 from spillway.broker.effects import Answer, Failed
 from spillway.broker.queue import Queue
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
-from spillway.model.entity import QUEUE, EntitySettings, dead_letter_path, entity_key
+from spillway.model.entity import (
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    EntitySettings,
+    dead_letter_path,
+    entity_key,
+    subscription_path,
+)
 from spillway.model.errors import BrokerError
+from spillway.model.rules import Rule
 from spillway.server.clock import BrokerClock, steady_ms, wall_ms
 from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
 from spillway.server.namespace_server import NamespaceServer, ServerOptions
@@ -99,6 +108,7 @@ class LiveBroker:
         default_ttl_s: float = 0,
         dead_letter_on_expiry: bool = False,
         max_size_mb: int = 1024,
+        requires_session: bool = False,
     ) -> str:
         """A queue that no other test uses."""
         settings = EntitySettings()
@@ -107,9 +117,27 @@ class LiveBroker:
         settings.default_ttl_ms = int(default_ttl_s * 1000)
         settings.dead_letter_on_expiry = dead_letter_on_expiry
         settings.max_size_mb = max_size_mb
+        settings.requires_session = requires_session
         name = f"q{next(self._names)}"
         self.ask(lambda number: CreateEntity(number, QUEUE, name, settings))
         return name
+
+    def topic(self, *, default_ttl_s: float = 0) -> str:
+        """A topic that no other test uses."""
+        settings = EntitySettings()
+        settings.default_ttl_ms = int(default_ttl_s * 1000)
+        name = f"t{next(self._names)}"
+        self.ask(lambda number: CreateEntity(number, TOPIC, name, settings))
+        return name
+
+    def subscription(self, topic: str, name: str, *rules: Rule, max_delivery_count: int = 10) -> str:
+        """With these rules, or the one that wants everything; its path."""
+        settings = EntitySettings()
+        settings.max_delivery_count = max_delivery_count
+        settings.rules = list(rules)
+        path = subscription_path(topic, name)
+        self.ask(lambda number: CreateEntity(number, SUBSCRIPTION, path, settings))
+        return path
 
     def delete(self, queue: str) -> None:
         self.ask(lambda number: DeleteEntity(number, queue))

@@ -39,7 +39,7 @@ class Blocking:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         if not callable(value):
-            return value
+            return self._wrapped(value)
 
         def call(*arguments: Any, **named: Any) -> Any:
             return self._wrapped(self._run(_invoke(value, arguments, named)))

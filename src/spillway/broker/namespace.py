@@ -374,6 +374,10 @@ class Namespace:
             return None
         if not isinstance(entity, Queue):
             return NotAllowed(f"'{entity.path}' is a topic: this is for queues and subscriptions.")
+        if isinstance(request, (RenewLocks, UpdateDisposition, Peek, ReceiveDeferred)):
+            error = self._refuse_session_id(entity, request.session_id)
+            if error is not None:
+                return error
         if isinstance(request, RenewLocks):
             return self._renew(entity, request, decided)
         if isinstance(request, UpdateDisposition):
@@ -406,6 +410,11 @@ class Namespace:
         if error is None:
             decided.say(Done(request.request_id))
         return error
+
+    def _refuse_session_id(self, queue: Queue, session_id: str | None) -> BrokerError | None:
+        if session_id is None or queue.sessions is not None:
+            return None
+        return NotAllowed(f"'{queue.path}' does not have sessions: leave 'session-id' out.")
 
     def _lane_for(self, queue: Queue, session_id: str | None) -> Lane | None:
         """Where the locks are that a request speaks of. None: that session is held by nobody."""

@@ -36,6 +36,8 @@ DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 
 # -- links
 SESSION_FILTER: Final = "com.microsoft:session-filter"
+LOCKED_UNTIL_UTC: Final = "com.microsoft:locked-until-utc"  # of a session: a long of .NET ticks
+TIMEOUT: Final = "com.microsoft:timeout"  # how long to wait for the next session: a uint of ms
 ENTITY_TYPE: Final = "com.microsoft:entity-type"
 ENTITY_TYPE_QUEUE: Final = 0
 ENTITY_TYPE_TOPIC: Final = 1

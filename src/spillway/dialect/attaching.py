@@ -4,19 +4,24 @@ from typing import Final, Protocol
 
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import SND_SETTLED, Coordinator, Source, Target
-from spillway.broker.commands import AttachReceiver, AttachSender, Command
+from spillway.amqp.types import Described
+from spillway.broker.commands import AttachReceiver, AttachSender, Command, SessionWish
 from spillway.dialect.addresses import CBS, ENTITY, Address, parse_address, shown, strip_authority
 from spillway.dialect.annotations import (
     ENTITY_TYPE_QUEUE,
     ENTITY_TYPE_SUBSCRIPTION,
     ENTITY_TYPE_TOPIC,
     SESSION_FILTER,
+    TIMEOUT,
 )
 from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.rights import ANY, LISTEN, SEND
+from spillway.model import limits
 from spillway.model.entity import DEAD_LETTER_SUFFIX, dead_letter_path, split_subscription
-from spillway.model.errors import ArgumentError, NotAllowed, NotImplementedHere, entity_not_found
+from spillway.model.errors import ArgumentError, NotImplementedHere, entity_not_found
 
+SESSION_WAIT_MS_DEFAULT: Final = 60_000
+SESSION_WAIT_MS_MAX: Final = 24 * 3_600_000
 REPLY_ADDRESS_CHARS_MAX: Final = 1_024  # kept for as long as the link lives
 
 
@@ -59,11 +64,11 @@ def _open_receiver(
         raise ArgumentError("A receiver needs a source: the address of a queue or subscription.")
     address = _address_of(source.address, source.dynamic)
     if address.node == ENTITY:
-        _check_filters(source, address)
         assert link.attach is not None, "a requested link has its attach"
+        session = _read_session(source, link.attach.properties)
         deletes = link.attach.snd_settle_mode == SND_SETTLED  # this alone tells the modes apart
         receiver = ClientReceiver(number, link, address, LISTEN, deletes)
-        return Opening(receiver, AttachReceiver(number, address.path, deletes))
+        return Opening(receiver, AttachReceiver(number, address.path, deletes, session))
     deny_missing.check(address)
     target_address = target.address if isinstance(target, Target) else None
     if target_address is not None and len(target_address) > REPLY_ADDRESS_CHARS_MAX:
@@ -80,17 +85,23 @@ def _address_of(address: str | None, dynamic: bool) -> Address:
     return parse_address(address)
 
 
-def _check_filters(source: Source, address: Address) -> None:
-    """Only what is honoured may be repeated in the answer; a queue without sessions honours no filter."""
-    if source.filter is None:
-        return
-    for name in source.filter:
-        if name == SESSION_FILTER:
-            raise NotAllowed(
-                f"'{shown(address.path)}' does not require sessions: a session cannot be received from it. "
-                "Open a receiver without a session id."
-            )
+def _read_session(source: Source, properties: dict[object, object] | None) -> SessionWish | None:
+    """Which session is wanted, if any. Only what is honoured may be repeated in the answer: other filters are not."""
+    filters = source.filter
     source.filter = None
+    if filters is None or SESSION_FILTER not in filters:
+        return None
+    wanted = filters[SESSION_FILTER]
+    if isinstance(wanted, Described):
+        wanted = wanted.value  # other clients wrap it
+    if wanted is not None and not isinstance(wanted, str):
+        raise ArgumentError("The session filter must be a string, or null for the next session that has messages.")
+    if wanted is not None and len(wanted) > limits.SESSION_ID_CHARS_MAX:
+        raise ArgumentError(f"A session id has at most {limits.SESSION_ID_CHARS_MAX} characters.")
+    timeout_ms = None if properties is None else properties.get(TIMEOUT)
+    if not isinstance(timeout_ms, int) or isinstance(timeout_ms, bool) or timeout_ms < 0:
+        timeout_ms = SESSION_WAIT_MS_DEFAULT
+    return SessionWish(None if wanted is None else str(wanted), min(int(timeout_ms), SESSION_WAIT_MS_MAX))
 
 
 class MissingEntities:

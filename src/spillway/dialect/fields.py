@@ -4,7 +4,7 @@ import uuid
 from typing import Final
 
 from spillway.model import limits
-from spillway.model.errors import ArgumentError, ArgumentOutOfRange, NotAllowed
+from spillway.model.errors import ArgumentError, ArgumentOutOfRange
 
 LONG_MIN: Final = -(1 << 63)
 LONG_MAX: Final = (1 << 63) - 1
@@ -69,6 +69,13 @@ def read_tokens(fields: dict[object, object], field: str) -> list[bytes]:
     return tokens
 
 
-def refuse_session(fields: dict[object, object], path: str) -> None:
-    if fields.get("session-id") is not None:
-        raise NotAllowed(f"'{path}' does not require sessions: leave 'session-id' out.")
+def read_session_id(fields: dict[object, object]) -> str | None:
+    """None: it was left out. The empty string is a session like any other."""
+    value = fields.get("session-id")
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ArgumentError("'session-id' must be a string.")
+    if len(value) > limits.SESSION_ID_CHARS_MAX:
+        raise ArgumentOutOfRange(f"'session-id' has at most {limits.SESSION_ID_CHARS_MAX} characters.")
+    return str(value)

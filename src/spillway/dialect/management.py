@@ -9,20 +9,42 @@ from spillway.broker.commands import (
     AddRule,
     BatchDelete,
     CancelScheduled,
+    GetSessionState,
     ListRules,
+    ListSessions,
     Peek,
     ReceiveDeferred,
     RemoveRule,
     RenewLocks,
+    RenewSession,
     Request,
     Schedule,
+    SetSessionState,
     UpdateDisposition,
 )
-from spillway.broker.effects import Answer, Deleted, Failed, Messages, Renewed, Rules, Scheduled
+from spillway.broker.effects import (
+    Answer,
+    Deleted,
+    Failed,
+    Messages,
+    Renewed,
+    Rules,
+    Scheduled,
+    SessionNames,
+    SessionState,
+)
 from spillway.dialect.admission import admit
 from spillway.dialect.delivery import encode_delivery, encode_without_body
 from spillway.dialect.errors import Tracker
-from spillway.dialect.fields import read_count, read_items, read_long, read_longs, read_map, read_tokens, refuse_session
+from spillway.dialect.fields import (
+    read_count,
+    read_items,
+    read_long,
+    read_longs,
+    read_map,
+    read_session_id,
+    read_tokens,
+)
 from spillway.dialect.outcomes import dead_letter_text, encoded_properties
 from spillway.dialect.rights import LISTEN, SEND
 from spillway.dialect.rule_descriptions import read_rule, read_rule_name, rule_description
@@ -43,6 +65,13 @@ ADD_RULE: Final = "com.microsoft:add-rule"
 LIST_RULES: Final = "com.microsoft:enumerate-rules"
 REMOVE_RULE: Final = "com.microsoft:remove-rule"
 
+GET_SESSION_STATE: Final = "com.microsoft:get-session-state"
+SET_SESSION_STATE: Final = "com.microsoft:set-session-state"
+RENEW_SESSION: Final = "com.microsoft:renew-session-lock"
+LIST_SESSIONS: Final = "com.microsoft:get-message-sessions"
+SESSION_OPERATIONS: Final = (GET_SESSION_STATE, SET_SESSION_STATE, RENEW_SESSION, LIST_SESSIONS)
+SESSIONS_LISTED_MAX: Final = 1_000
+
 STATUS_CODE: Final = "statusCode"
 STATUS_DESCRIPTION: Final = "statusDescription"
 ERROR_CONDITION: Final = "errorCondition"
@@ -55,6 +84,7 @@ REQUEST_BYTES_MAX: Final = 1 * limits.MIB
 # Clients page through rules by how many came, so fewer than they asked for is no harm.
 RULES_BYTES_MAX: Final = 1 * limits.MIB
 
+STRINGS: Final = 0xB1  # an array of str32
 _TIMESTAMPS: Final = 0x83
 _FAR_FUTURE_MS: Final = 253_402_300_800_000  # the year 10000: "no matter when it was enqueued"
 
@@ -88,7 +118,7 @@ def rights_for(operation: str) -> int:
     """The claim an operation needs. What is not known here is refused before anything else is looked at."""
     if operation == SCHEDULE or operation == CANCEL:
         return SEND
-    if operation in (RENEW_LOCK, UPDATE_DISPOSITION, PEEK, RECEIVE, BATCH_DELETE):
+    if operation in (RENEW_LOCK, UPDATE_DISPOSITION, PEEK, RECEIVE, BATCH_DELETE) or operation in SESSION_OPERATIONS:
         return LISTEN
     if operation in (ADD_RULE, LIST_RULES, REMOVE_RULE):
         # Whoever receives from a subscription may say what it wants. The SDKs promise that their rule managers "require
@@ -108,16 +138,16 @@ def is_large(operation: str) -> bool:
 def read_command(operation: str, number: int, path: str, body: object, tracker: Tracker, now_ms: int) -> Request:
     """The command with this request number; `BrokerError` names the field that is wrong."""
     fields = read_map(body, "body")
-    refuse_session(fields, path)
+    session_id = read_session_id(fields)
     if operation == RENEW_LOCK:
-        return RenewLocks(number, path, read_tokens(fields, "lock-tokens"))
+        return RenewLocks(number, path, read_tokens(fields, "lock-tokens"), session_id)
     if operation == UPDATE_DISPOSITION:
         tokens = list(dict.fromkeys(read_tokens(fields, "lock-tokens")))
-        return UpdateDisposition(number, path, tokens, _read_settlement(fields))
+        return UpdateDisposition(number, path, tokens, _read_settlement(fields), session_id)
     if operation == PEEK:
         first = read_long(fields, "from-sequence-number")
         count = read_count(fields, "message-count", limits.PEEK_MESSAGES_MAX)
-        return Peek(number, path, max(first, 0), count)
+        return Peek(number, path, max(first, 0), count, session_id)
     if operation == SCHEDULE:
         return _read_schedule(number, path, fields, tracker)
     if operation == CANCEL:
@@ -126,14 +156,42 @@ def read_command(operation: str, number: int, path: str, body: object, tracker: 
         mode = read_long(fields, "receiver-settle-mode")
         if mode != 0 and mode != 1:
             raise ArgumentError("'receiver-settle-mode' must be 1 (lock) or 0 (delete).")
-        return ReceiveDeferred(number, path, _read_numbers(fields), mode == 0)
+        return ReceiveDeferred(number, path, _read_numbers(fields), mode == 0, session_id)
     if operation == BATCH_DELETE:
         count = read_count(fields, "message-count", limits.BATCH_DELETE_MAX)
         before_ms = _FAR_FUTURE_MS
         if fields.get("enqueued-time-utc") is not None:
             before_ms = read_long(fields, "enqueued-time-utc")
         return BatchDelete(number, path, count, before_ms)
+    if operation in SESSION_OPERATIONS:
+        return _read_session_command(operation, number, path, fields, session_id)
     return _read_rule_command(operation, number, path, fields, now_ms)
+
+
+def _read_session_command(
+    operation: str, number: int, path: str, fields: dict[object, object], session_id: str | None
+) -> Request:
+    if operation == LIST_SESSIONS:
+        since_ms = read_long(fields, "last-updated-time")
+        skip = read_long(fields, "skip")
+        if skip < 0 or since_ms < 0:
+            raise ArgumentOutOfRange("'skip' and 'last-updated-time' must not be negative.")
+        top = read_count(fields, "top", SESSIONS_LISTED_MAX)
+        # The far future asks for sessions with messages, a real time for those whose state changed since.
+        return ListSessions(number, path, NEVER if since_ms >= _FAR_FUTURE_MS else max(since_ms, 1), skip, top)
+    if session_id is None:
+        raise ArgumentError("'session-id' must be a string.")
+    if operation == GET_SESSION_STATE:
+        return GetSessionState(number, path, session_id)
+    if operation == RENEW_SESSION:
+        return RenewSession(number, path, session_id)
+    assert operation == SET_SESSION_STATE, "rights_for knows the same operations"
+    state = fields.get("session-state")
+    if state is not None and not isinstance(state, bytes):
+        raise ArgumentError("'session-state' must be binary, or null to clear it.")
+    if state is not None and len(state) > limits.MESSAGE_BYTES_MAX:
+        raise ArgumentOutOfRange(f"'session-state' has at most {limits.MESSAGE_BYTES_MAX} bytes.")
+    return SetSessionState(number, path, session_id, None if state is None else bytes(state))
 
 
 def _read_rule_command(operation: str, number: int, path: str, fields: dict[object, object], now_ms: int) -> Request:
@@ -197,6 +255,14 @@ def _read_schedule(number: int, path: str, fields: dict[object, object], tracker
 def response_to(pending: Pending, answer: Answer) -> Response:
     """The map that says it. A `Failed` is said by `failure_body` and `error_properties`."""
     assert not isinstance(answer, Failed), "refusals have no map of their own"
+    if isinstance(answer, Renewed) and pending.operation == RENEW_SESSION:
+        return Response(OK, {"expiration": Timestamp(answer.locked_until_ms[0])})
+    if isinstance(answer, SessionState):
+        return Response(OK, {"session-state": answer.state})
+    if isinstance(answer, SessionNames):
+        if not answer.names:
+            return Response(NO_CONTENT, {})
+        return Response(OK, {"skip": Int(len(answer.names)), "sessions-ids": Array(STRINGS, answer.names)})
     if isinstance(answer, Renewed):
         times = [Timestamp(ms) for ms in answer.locked_until_ms]
         return Response(OK, {"expirations": Array(_TIMESTAMPS, times)})

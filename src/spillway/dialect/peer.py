@@ -41,7 +41,7 @@ from spillway.broker.effects import (
 from spillway.dialect import cbs, management, sasl
 from spillway.dialect.addresses import CBS
 from spillway.dialect.admission import admit_transfer
-from spillway.dialect.annotations import BATCH_FORMAT, ENTITY_TYPE
+from spillway.dialect.annotations import BATCH_FORMAT, ENTITY_TYPE, LOCKED_UNTIL_UTC, SESSION_FILTER
 from spillway.dialect.attaching import Directory, MissingEntities, open_link, shown_address
 from spillway.dialect.delivery import encode_delivery
 from spillway.dialect.errors import ConnectionForced, Tracker, amqp_error
@@ -62,6 +62,9 @@ from spillway.model.errors import (
 )
 from spillway.model.settlement import Settlement
 
+# .NET counts 100 ns since the year 1.
+TICKS_PER_MS: Final = 10_000
+TICKS_AT_1970: Final = 621_355_968_000_000_000
 INCOMING_WINDOW: Final = (1 << 31) - 1  # Python counts its transfers in its own way: never let it see an end
 
 
@@ -377,17 +380,18 @@ class Peer:
             self._accept(user, cbs.REQUEST_BYTES_MAX if user.address.node == CBS else management.REQUEST_BYTES_MAX)
             user.link.grant(REQUEST_CREDIT)
 
-    def _accept(self, user: PeerLink, bytes_max: int) -> None:
+    def _accept(self, user: PeerLink, bytes_max: int, effect: Attached | None = None) -> None:
         """Source and target are repeated as they came: Python compares addresses, and drops a link without them."""
         link = user.link
         attach = link.attach
         assert attach is not None, "a requested link has its attach"
-        link.accept(
-            attach.source or Source(),
-            attach.target or Target(),
-            {Symbol(ENTITY_TYPE): Int(self.missing.entity_type(user))},
-            bytes_max,
-        )
+        source = attach.source or Source()
+        properties: dict[object, object] = {Symbol(ENTITY_TYPE): Int(self.missing.entity_type(user))}
+        if effect is not None and effect.session_id is not None:
+            # Which session it got, whatever it asked for, and until when (wire-contract 5.3).
+            source.filter = {Symbol(SESSION_FILTER): effect.session_id}
+            properties[Symbol(LOCKED_UNTIL_UTC)] = effect.locked_until_ms * TICKS_PER_MS + TICKS_AT_1970
+        link.accept(source, attach.target or Target(), properties, bytes_max)
         _strip(attach)
 
     def _forget_link(self, link: Link) -> None:
@@ -457,7 +461,7 @@ class Peer:
             assert isinstance(user, ClientReceiver), "credit is drained from receivers"
             self._drained(user)
         elif isinstance(effect, Attached):
-            self._attached(user, now_ms)
+            self._attached(user, effect, now_ms)
         elif isinstance(effect, Refused):
             link.refuse(self._say(effect.error, link, now_ms))
             if link.attach is not None:
@@ -496,8 +500,8 @@ class Peer:
         receiver.is_draining = False
         link.drained()
 
-    def _attached(self, user: PeerLink, now_ms: int) -> None:
-        self._accept(user, limits.MESSAGE_BYTES_MAX)
+    def _attached(self, user: PeerLink, effect: Attached, now_ms: int) -> None:
+        self._accept(user, limits.MESSAGE_BYTES_MAX, effect)
         if isinstance(user, ClientSender):
             # The Python SDK's batches are a little larger than what they were told (trap 15); single messages are
             # measured again when they are admitted.

@@ -51,6 +51,9 @@ function senderOf(command) {
   return senders.get(key);
 }
 
+// What is received from: a queue, or a subscription of a topic.
+const sourceOf = (command) => (command.topic ? [command.topic, command.subscription] : [command.queue]);
+
 // A dead-letter queue is named by `subQueue: "deadLetter"`; a mode by `receiveMode`.
 function receiverOf(command) {
   const options = {
@@ -58,8 +61,9 @@ function receiverOf(command) {
     ...(command.subQueue ? { subQueueType: command.subQueue } : {}),
     maxAutoLockRenewalDurationInMs: command.autoRenewMs ?? 0,
   };
-  const key = `${command.client}/${command.queue}/${command.link ?? ""}/${options.receiveMode}/${command.subQueue ?? ""}`;
-  if (!receivers.has(key)) receivers.set(key, found(clients, command.client, "client").createReceiver(command.queue, options));
+  const source = sourceOf(command);
+  const key = `${command.client}/${source.join("/")}/${command.link ?? ""}/${options.receiveMode}/${command.subQueue ?? ""}`;
+  if (!receivers.has(key)) receivers.set(key, found(clients, command.client, "client").createReceiver(...source, options));
   return receivers.get(key);
 }
 
@@ -84,6 +88,39 @@ const settle = (method) => async (command) => {
 };
 
 const commands = new Map(Object.entries({
+  // A message session, kept by the name `session`; without a sessionId the next one that has messages.
+  async acceptSession({ client, queue, session, sessionId, options }) {
+    const found_client = found(clients, client, "client");
+    const receiver = sessionId === undefined
+      ? await found_client.acceptNextSession(queue, options)
+      : await found_client.acceptSession(queue, sessionId, options);
+    receivers.set(session, receiver);
+    return { sessionId: receiver.sessionId, lockedUntilUtc: receiver.sessionLockedUntilUtc };
+  },
+  async sessionReceive({ session, count, waitMs }) {
+    const receiver = found(receivers, session, "session");
+    const messages = await receiver.receiveMessages(count ?? 1, { maxWaitTimeInMs: waitMs ?? 5000 });
+    return messages.map((message) => told(message, receiver));
+  },
+  async sessionPeek({ session, count }) {
+    const receiver = found(receivers, session, "session");
+    return (await receiver.peekMessages(count ?? 1)).map((message) => told(message, receiver));
+  },
+  async setSessionState({ session, state }) {
+    await found(receivers, session, "session").setSessionState(state);
+    return {};
+  },
+  async getSessionState({ session }) {
+    return { state: await found(receivers, session, "session").getSessionState() };
+  },
+  async renewSession({ session }) {
+    return { lockedUntilUtc: await found(receivers, session, "session").renewSessionLock() };
+  },
+  async closeSession({ session }) {
+    await found(receivers, session, "session").close();
+    receivers.delete(session);
+    return {};
+  },
   async connect({ client, connectionString, options }) {
     clients.set(client, new ServiceBusClient(connectionString, options));
     return {};
@@ -193,11 +230,21 @@ const commands = new Map(Object.entries({
     subscriptions.delete(subscription);
     return {};
   },
-  async rules({ client, topic, subscription }) {
+  // Rules over $management; `pageSize` says how many are asked for at a time.
+  async rules({ client, topic, subscription, pageSize }) {
     const manager = found(clients, client, "client").createRuleManager(topic, subscription);
     const rules = [];
-    for await (const rule of manager.listRules()) rules.push(rule);
+    for await (const page of manager.listRules().byPage({ maxPageSize: pageSize ?? 100 })) rules.push(...page);
     return rules;
+  },
+  async createRule({ client, topic, subscription, name, filter, action }) {
+    const manager = found(clients, client, "client").createRuleManager(topic, subscription);
+    await (action ? manager.createRule(name, filter, action) : manager.createRule(name, filter));
+    return {};
+  },
+  async deleteRule({ client, topic, subscription, name }) {
+    await found(clients, client, "client").createRuleManager(topic, subscription).deleteRule(name);
+    return {};
   },
   // Over HTTPS: NODE_EXTRA_CA_CERTS says whom to trust.
   async adminQueue({ connectionString, queue }) {
