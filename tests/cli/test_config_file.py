@@ -158,6 +158,7 @@ def test_azures_wider_ranges_are_taken(path: Path) -> None:
             MaxDeliveryCount=2_147_483_647,
             DeadLetteringOnMessageExpiration=True,
             DuplicateDetectionHistoryTimeWindow="P7D",
+            RequiresSession=True,
         ),
     )
     settings = config.namespaces[0].entities[0].settings
@@ -165,6 +166,7 @@ def test_azures_wider_ranges_are_taken(path: Path) -> None:
     assert settings.lock_duration_ms == 300_000
     assert settings.max_delivery_count == 2_147_483_647
     assert settings.dead_letter_on_expiry is True
+    assert settings.requires_session is True
     assert config.warnings == []
 
 
@@ -217,7 +219,6 @@ COUNT = "allowed: a whole number from 1 to 2147483647"
         ("DeadLetteringOnMessageExpiration", "true", '"true": allowed: true or false'),
         ("DeadLetteringOnMessageExpiration", 1, "1: allowed: true or false"),
         ("RequiresSession", "yes", '"yes": allowed: true or false'),
-        ("RequiresSession", True, "true: allowed: false: not served by this version"),
         ("RequiresDuplicateDetection", True, "true: allowed: false: not served by this version"),
         ("ForwardTo", "other", '"other": allowed: "": forwarding is not served by this version'),
         ("ForwardTo", 5, '5: allowed: a string, "" in this version'),
@@ -298,7 +299,7 @@ def test_a_wrong_shape_is_one_line(path: Path, content: object, line: str) -> No
     assert mistakes(path, content) == [line]
 
 
-SESSION = "true: allowed: false: not served by this version"
+UNSERVED = "true: allowed: false: not served by this version"
 FORWARD = '"q": allowed: "": forwarding is not served by this version'
 
 
@@ -307,7 +308,7 @@ FORWARD = '"q": allowed: "": forwarding is not served by this version'
     [
         (
             topic_file(Properties={"RequiresDuplicateDetection": True}),
-            f".Properties.RequiresDuplicateDetection: {SESSION}",
+            f".Properties.RequiresDuplicateDetection: {UNSERVED}",
         ),
         (
             topic_file(Properties={"DefaultMessageTimeToLive": "P1W"}),
@@ -335,10 +336,6 @@ FORWARD = '"q": allowed: "": forwarding is not served by this version'
             topic_file(Subscriptions=[{"Name": "s"}, {"Name": "S"}]),
             '.Subscriptions[1].Name: "S": '
             f"allowed: a name of its own, whatever its case: {SUBSCRIPTION_AT} has this one",
-        ),
-        (
-            subscription_file(Properties={"RequiresSession": True}),
-            f".Subscriptions[0].Properties.RequiresSession: {SESSION}",
         ),
         (subscription_file(Properties={"ForwardTo": "q"}), f".Subscriptions[0].Properties.ForwardTo: {FORWARD}"),
         (
@@ -608,11 +605,11 @@ def test_all_mistakes_are_found_in_one_go_and_the_list_is_bounded(path: Path) ->
 
 
 def test_three_different_mistakes_are_three_lines(path: Path) -> None:
-    lines = mistakes(path, queue_file(LockDuration="PT5X", MaxDeliveryCount=0, RequiresSession=True))
+    lines = mistakes(path, queue_file(LockDuration="PT5X", MaxDeliveryCount=0, RequiresDuplicateDetection=True))
     assert [line.split(":")[0].rpartition(".")[2] for line in lines] == [
         "LockDuration",
         "MaxDeliveryCount",
-        "RequiresSession",
+        "RequiresDuplicateDetection",
     ]
 
 

@@ -214,6 +214,7 @@ class _Reader:
             properties, at, "DefaultMessageTimeToLive", DEFAULT_TIME_TO_LIVE_MS, SECOND_MS, None, "PT1S to for ever"
         )
         if "LockDuration" in keys:
+            settings.requires_session = values.boolean(properties, at, "RequiresSession")
             settings.dead_letter_on_expiry = values.boolean(properties, at, "DeadLetteringOnMessageExpiration")
             settings.lock_duration_ms = values.duration(
                 properties,
@@ -241,9 +242,9 @@ class _Reader:
 
     def unserved(self, properties: dict[str, object], at: str) -> None:
         """What the emulator serves and this version does not is refused: a queue without it is not what was asked."""
-        for key in ("RequiresSession", "RequiresDuplicateDetection"):
-            if self.values.boolean(properties, at, key):
-                self.values.problem(f"{at}.{key}", True, "false: not served by this version")
+        if self.values.boolean(properties, at, "RequiresDuplicateDetection"):
+            allowed = "false: not served by this version"
+            self.values.problem(f"{at}.RequiresDuplicateDetection", True, allowed)
         for key in ("ForwardTo", "ForwardDeadLetteredMessagesTo"):
             value = properties.get(key)
             if value is not None and not isinstance(value, str):
