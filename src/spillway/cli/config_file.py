@@ -20,6 +20,7 @@ FILE_BYTES_MAX: Final = 16 * 1024 * 1024  # 100,000 queues, each with all its pr
 PROBLEMS_SHOWN_MAX: Final = 20
 VALUE_CHARS_MAX: Final = 60
 NAMESPACE_CHARS_MAX: Final = 50  # Azure's limit; the name is also a directory's
+NAMESPACE_NAMES_RESERVED: Final = ("lock", "tls")  # beside the namespaces in the data directory
 SECRET_WORDS: Final = ("key", "secret", "password", "token", "signature", "connectionstring")
 
 SECOND_MS: Final = 1_000
@@ -94,6 +95,8 @@ def namespace_name_problem(name: str) -> str | None:
         return allowed
     if not (name[0].isalnum() and name[-1].isalnum() and name.replace("-", "").isalnum()):
         return allowed
+    if name.lower() in NAMESPACE_NAMES_RESERVED:
+        return f"any but {' and '.join(NAMESPACE_NAMES_RESERVED)}, which the data directory has of its own"
     return None
 
 

@@ -80,6 +80,11 @@ class NamespaceServer:
     def port(self) -> int:
         return self.listeners[0].port
 
+    @property
+    def queue_names(self) -> list[str]:
+        """As they were written when they were made; dead-letter queues are not counted as queues."""
+        return sorted(queue.path for key, queue in self.core.queues.items() if key in self.settings)
+
     def start(self) -> None:
         """Begin to decide and to remember; nobody can connect yet."""
         self.pump.start()
