@@ -100,6 +100,19 @@ async def test_a_queue_that_is_there_keeps_its_settings_unless_others_are_given(
         await server.stop()
 
 
+async def test_queues_are_named_as_they_were_made_and_dead_letter_queues_are_none(tmp_path: Path) -> None:
+    rights = root_rights(DEVELOPMENT_KEY)
+    for wanted in (["Orders"], ["orders", "bills"]):  # the second time what is on disk is read back
+        journal = SqliteJournal(tmp_path / "journal.db")
+        server = NamespaceServer(ServerOptions("test", port=0), journal, rights, None, fail_the_test)
+        server.start()
+        for name in wanted:
+            await server.ensure_queue(name, None)
+        names = server.queue_names
+        await server.stop()
+    assert names == ["Orders", "bills"]
+
+
 async def test_a_stop_answers_what_was_taken_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     rights = root_rights(DEVELOPMENT_KEY)

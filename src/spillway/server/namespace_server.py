@@ -83,7 +83,7 @@ class NamespaceServer:
     @property
     def queue_names(self) -> list[str]:
         """As they were written when they were made; dead-letter queues are not counted as queues."""
-        return sorted(queue.path for key, queue in self.core.queues.items() if key in self.settings)
+        return sorted(queue.path for queue in self.core.queues.values() if queue.parent is None)
 
     def start(self) -> None:
         """Begin to decide and to remember; nobody can connect yet."""
