@@ -23,9 +23,10 @@ PYTEST := $(VENV_PYTHON) -m pytest $(PYTEST_ARGS)
 # make serve SERVE_ARGS="--namespace contoso=5672"
 SERVE_ARGS ?= --dev
 KILLS ?= 200
+CUTS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-compiled lint format serve bench scorecard killtest load clean
+.PHONY: help demo test test-python test-compiled lint format serve bench scorecard killtest powercut load clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +66,9 @@ scorecard: $(DEV) $(JS) ## every promise of the contract, the tests that show it
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times
 	@$(VENV_PYTHON) tools/killtest.py --kills $(KILLS)
+
+powercut: $(DEV) ## cut the power under load, CUTS=60 times, on ext4 and xfs (needs root and loop devices)
+	@$(VENV_PYTHON) tools/powercut.py --cuts $(CUTS)
 
 load: $(DEV) $(COMPILED) ## a million waiting messages: memory and start-up time
 	@$(VENV_PYTHON) tools/load.py

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from spillway import __version__
 from spillway.cli.app import make_app, run
 from spillway.cli.errors import CommandError, UsageError
 from spillway.cli.version import hot_rooms_state
@@ -54,8 +55,26 @@ def test_help_lists_every_command_and_loads_no_room() -> None:
 def test_a_wrong_command_line_exits_2_without_a_traceback(arguments: tuple[str, ...]) -> None:
     done = spillway(*arguments)
     assert done.returncode == 2
-    assert "Traceback" not in done.stderr
     assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("spillway: ")
+    assert line.endswith("--help)")
+
+
+def test_the_version_is_an_option_too() -> None:
+    done = spillway("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"spillway {__version__}\n", "")
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = spillway()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == spillway("--help").stdout
+
+
+def test_help_says_what_a_value_is_and_that_a_flag_has_none() -> None:
+    for name in ("connection-string", "demo", "serve", "version"):
+        assert "<" not in spillway(name, "--help").stdout.replace("<=", "")
 
 
 def test_a_mistake_in_a_config_file_is_one_line_and_exit_2(tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from spillway.cli.errors import UsageError
 from spillway.cli.serve import EntityPlan, ServePlan, make_plan
+from spillway.cli.serving import names_text
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC
 from tests.cli.sample_config import SAMPLE
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
@@ -122,7 +124,8 @@ def test_a_topic_comes_before_its_subscriptions_and_each_is_asked_for_once() -> 
         ({"namespaces": ["a=70000"]}, "between 1 and 65535"),
         ({"namespaces": ["=5672"]}, "a namespace's name is"),
         ({"namespaces": ["../x=5672"]}, "a namespace's name is"),
-        ({"namespaces": ["lock=5672"]}, "choose another name"),
+        ({"namespaces": ["lock=5672"]}, "any but lock and tls"),
+        ({"namespaces": ["TLS=5672"]}, "any but lock and tls"),
         ({"namespaces": ["a=1", "A=2"]}, "there is a namespace a already"),
         ({"namespaces": ["a=5672", "b=5672"]}, "port 5672 is asked for twice"),
         ({"also_listen": [5672]}, "port 5672 is asked for twice"),
@@ -165,6 +168,14 @@ def test_what_a_configuration_says_of_an_entity_stands_against_an_option(tmp_pat
     assert [(each.path, each.settings is None) for each in made.entities] == [("orders", False), ("more", True)]
 
 
+@pytest.mark.parametrize("name", ["lock", "tls", "Lock"])
+def test_a_configuration_cannot_name_a_namespace_like_something_in_the_data_directory(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(UsageError, match=r"Namespaces\[0\].Name.*any but lock and tls"):
+        plan(config=config_file(tmp_path / "Config.json", name))
+
+
 def test_namespaces_of_a_configuration_without_a_port_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--namespace one=5672 --namespace two=5673"):
         plan(config=config_file(tmp_path / "Config.json", "one", "two"))
@@ -199,9 +210,7 @@ def test_what_was_sent_before_a_stop_is_received_after_the_next_start(tmp_path: 
 
 
 def test_clients_are_closed_with_connection_forced(tmp_path: Path) -> None:
-    options = ConnectionOptions(container_id="test", hostname="localhost", sasl_mechanisms=["ANONYMOUS"])
-    client = Connection(options, False, 0)
-    client.open()
+    client = anonymous_client()
     with BrokerProcess(tmp_path / "data") as broker, socket.create_connection(("127.0.0.1", broker.port)) as sock:
         sock.settimeout(10)
         talk_until(client, sock, ConnectionOpened)
@@ -212,6 +221,13 @@ def test_clients_are_closed_with_connection_forced(tmp_path: Path) -> None:
         assert closed.error.condition == "amqp:connection:forced"
         sock.sendall(b"".join(client.take_output()))  # our own close: the broker need not wait any longer
         assert broker.wait(5) == 0
+
+
+def anonymous_client() -> Connection:
+    options = ConnectionOptions(container_id="test", hostname="localhost", sasl_mechanisms=["ANONYMOUS"])
+    client = Connection(options, False, 0)
+    client.open()
+    return client
 
 
 def talk_until(client: Connection, sock: socket.socket, kind: type[Event]) -> Event:
@@ -228,10 +244,10 @@ def talk_until(client: Connection, sock: socket.socket, kind: type[Event]) -> Ev
 
 def test_a_second_signal_is_not_waited_for(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", queues=["q"]).start()
-    # A client that does not answer keeps the orderly end waiting.
+    # A client that does not answer our close keeps the orderly end waiting; one that has not opened would just be cut.
     with socket.create_connection(("127.0.0.1", broker.port)) as sock:
-        sock.sendall(b"AMQP\x03\x01\x00\x00")
-        assert sock.recv(8) == b"AMQP\x03\x01\x00\x00"
+        sock.settimeout(10)
+        talk_until(anonymous_client(), sock, ConnectionOpened)
         broker.signal(signal.SIGTERM)
         deadline = time.monotonic() + 5
         while "stopping" not in broker.stderr and time.monotonic() < deadline:
@@ -252,7 +268,43 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         result = spillway("serve", "--namespace", f"a={port}", "--data", "data", cwd=tmp_path)
-    assert_one_line(result, 1, rf"namespace a cannot listen on localhost:{port}: Address already in use")
+    said = rf"namespace a cannot listen on localhost:{port}: Address already in use; another port: --namespace a=PORT"
+    assert_one_line(result, 1, said)
+
+
+def test_a_host_that_is_no_address_is_one_line(tmp_path: Path) -> None:
+    result = spillway("serve", "--namespace", "a=0", "--host", "no.such.host.invalid", "--data", "data", cwd=tmp_path)
+    assert_one_line(result, 1, r"--host no\.such\.host\.invalid is no address of this machine")
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [([], "none yet"), (["a", "B"], "a, B"), ([str(number) for number in range(1_012)], "8, 9 and 1,002 more")],
+)
+def test_queues_are_named_up_to_ten(names: list[str], text: str) -> None:
+    assert names_text(names).endswith(text)
+
+
+def test_a_namespace_without_a_queue_is_warned_about(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert broker.stop() == 0
+        assert "namespace=sbemulatorns has no queue or topic: make one with --queue NAME" in broker.stderr
+
+
+def test_a_wrong_key_is_one_line_in_the_log_though_the_sdk_says_nothing(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", queues=["q"]) as broker:
+        wrong = broker.connection_string.replace("SAS_KEY_VALUE", "mistyped")
+        with (
+            pytest.raises(ServiceBusAuthenticationError),
+            ServiceBusClient.from_connection_string(wrong, retry_total=0) as client,
+            client.get_queue_sender("q") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("never"))
+        assert broker.stop() == 0
+        (line,) = [line for line in broker.stderr.splitlines() if "token was refused" in line]
+        assert "WARNING" in line
+        assert "check SharedAccessKeyName and SharedAccessKey" in line
+        assert "mistyped" not in broker.stderr
 
 
 def test_an_unusable_directory_is_one_line(tmp_path: Path) -> None:
@@ -355,7 +407,7 @@ def test_keys_are_random_unless_asked_otherwise_and_can_be_shown_again(tmp_path:
     )
     assert process.stdout is not None
     try:
-        said = [process.stdout.readline().strip() for _ in range(3)]
+        said = [process.stdout.readline().strip() for _ in range(4)]
         shown = spillway("connection-string", "--data", str(data), cwd=tmp_path)
         send(said[1], "q", "with a random key")
     finally:
@@ -364,7 +416,8 @@ def test_keys_are_random_unless_asked_otherwise_and_can_be_shown_again(tmp_path:
         process.stdout.close()
     assert re.fullmatch(r"Namespace a is ready on port \d+:", said[0])
     assert "SAS_KEY_VALUE" not in said[1]
-    assert said[2].endswith("tls/ca.pem")
+    assert said[2] == "queues and topics: q"
+    assert said[3].endswith("tls/ca.pem")
     assert shown.stdout.strip() == said[1]
     assert stat.S_IMODE((data / "keys.json").stat().st_mode) == 0o600
 

@@ -186,6 +186,19 @@ async def test_an_entity_of_another_kind_is_said_so(server: NamespaceServer) -> 
         await server.ensure_entity(TOPIC, "Q", None)
 
 
+async def test_queues_are_named_as_they_were_made_and_dead_letter_queues_are_none(tmp_path: Path) -> None:
+    rights = root_rights(DEVELOPMENT_KEY)
+    for wanted in (["Orders"], ["orders", "bills"]):  # the second time what is on disk is read back
+        journal = SqliteJournal(tmp_path / "journal.db")
+        server = NamespaceServer(ServerOptions("test", port=0), journal, rights, None, fail_the_test)
+        server.start()
+        for name in wanted:
+            await server.ensure_entity(QUEUE, name, None)
+        names = server.entity_names
+        await server.stop()
+    assert names == ["Orders", "bills"]
+
+
 async def test_a_stop_answers_what_was_taken_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     rights = root_rights(DEVELOPMENT_KEY)

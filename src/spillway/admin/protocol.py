@@ -82,9 +82,10 @@ class HttpConnection(H11Protocol):
             if AMBIGUOUS.search(self.head if end < 0 else self.head[: end + 2]):
                 self.refuse(400, "A header line must end with CR LF, and must not go on in the next.")
                 return
+            if (len(self.head) if end < 0 else end) > HEAD_BYTES_MAX:
+                self.refuse(431, f"The head of a request has at most {HEAD_BYTES_MAX} bytes.")
+                return
             if end < 0:
-                if len(self.head) > HEAD_BYTES_MAX:
-                    self.refuse(431, f"The head of a request has at most {HEAD_BYTES_MAX} bytes.")
                 return
             data, self.head = self.head, b""
         super().data_received(data)

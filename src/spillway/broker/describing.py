@@ -9,7 +9,7 @@ from spillway.model.entity import DEAD_LETTER_QUEUE, QUEUE, SUBSCRIPTION, TOPIC,
 
 
 def describe(entity: Entity) -> Description:
-    shown = Description(_kind_of(entity), entity.path, entity.settings, entity.counters.copy())
+    shown = Description(kind_of(entity), entity.path, entity.settings, entity.counters.copy())
     shown.size_bytes = entity.counters.size_bytes
     if isinstance(entity, Topic):
         shown.subscription_count = len(entity.subscriptions)
@@ -20,7 +20,7 @@ def describe(entity: Entity) -> Description:
     return shown
 
 
-def _kind_of(entity: Entity) -> str:
+def kind_of(entity: Entity) -> str:
     if isinstance(entity, Topic):
         return TOPIC
     if isinstance(entity, Subscription):
@@ -38,7 +38,7 @@ def list_entities(directory: Directory, request_id: int, kind: str, path: str, s
         topic = directory.topics.get(entity_key(path))
         found = [] if topic is None else list(topic.subscriptions.values())
     else:
-        found = [queue for queue in directory.queues.values() if _kind_of(queue) == QUEUE]
+        found = [queue for queue in directory.queues.values() if kind_of(queue) == QUEUE]
     by_key = {entity_key(entity.path): entity for entity in found}
     keys = sorted(by_key)
     page = [describe(by_key[key]) for key in keys[skip : skip + top]]

@@ -8,11 +8,11 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
-from spillway import cli
+from spillway import __version__, cli
 from spillway.cli.errors import CommandError
 
 HELP = """A durable message broker that the official Azure Service Bus SDKs use unchanged.
@@ -26,17 +26,23 @@ def make_app() -> typer.Typer:
     app = typer.Typer(
         name="spillway",
         help=HELP,
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode="markdown",
+        rich_markup_mode=None,  # plain text: it can be piped, and a wrong option is one line like any other error
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
-    @app.callback()
-    def spillway() -> None:
+    @app.callback(invoke_without_command=True)
+    def spillway(
+        context: typer.Context,
+        version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    ) -> None:
         # With a callback typer keeps the command's name even where there is only one command.
-        pass
+        if version:
+            print(f"spillway {__version__}")
+            raise typer.Exit
+        if context.invoked_subcommand is None:
+            print(context.get_help())
 
     for name in sorted(module.name for module in pkgutil.iter_modules(cli.__path__)):
         if name == "app":
@@ -52,10 +58,11 @@ def main() -> None:
     run(make_app())
 
 
-def run(app: Callable[[], object]) -> None:
+def run(app: typer.Typer) -> None:
     """Call the app; leave the process with the status that its failure deserves."""
     try:
-        app()
+        status = app(standalone_mode=False)
+        code = status if isinstance(status, int) else 0
     except CommandError as error:
         _say(*error.lines)
         code = error.exit_code
@@ -66,14 +73,20 @@ def run(app: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
+        if hasattr(error, "format_message"):  # the parser's: no such option, no such command, a value out of range
+            _say(_usage_text(str(error.format_message()), getattr(error, "ctx", None)))
+            sys.exit(2)
         if os.environ.get("SPILLWAY_DEBUG") == "1":
             raise
         text = " ".join(str(error).split())
         _say(f"{type(error).__name__}: {text} (SPILLWAY_DEBUG=1 shows where)")
         code = 1
-    else:
-        return
     sys.exit(code)
+
+
+def _usage_text(text: str, context: typer.Context | None) -> str:
+    where = "spillway" if context is None else context.command_path
+    return f"{' '.join(text.split()).rstrip('.')} (see: {where} --help)"
 
 
 def _say(*lines: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PROBLEMS_SHOWN_MAX: Final = 20
 NAMESPACE_CHARS_MAX: Final = 50  # Azure's limit; the name is also a directory's
+NAMESPACE_NAMES_RESERVED: Final = ("lock", "tls")  # beside the namespaces in the data directory
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
@@ -103,6 +104,8 @@ def namespace_name_problem(name: str) -> str | None:
         return allowed
     if not (name[0].isalnum() and name[-1].isalnum() and name.replace("-", "").isalnum()):
         return allowed
+    if name.lower() in NAMESPACE_NAMES_RESERVED:
+        return f"any but {' and '.join(NAMESPACE_NAMES_RESERVED)}, which the data directory has of its own"
     return None
 
 

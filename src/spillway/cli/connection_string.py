@@ -13,9 +13,12 @@ def command(
     namespace: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which namespace, if the directory has several.")
     ] = None,
-    data: Annotated[Path, typer.Option(help="Data directory of the broker.")] = Path("spillway-data"),
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Data directory of the broker.")] = Path("spillway-data"),
 ) -> None:
-    """Print the connection string of a namespace, on the port it was last served on."""
+    """Print the connection string of a namespace.
+
+    It names the port on which the namespace was last served.
+    """
     print(find(data, namespace))
 
 

@@ -39,12 +39,15 @@ SHARES: Final = {"completed": 60, "abandoned": 15, "dead-lettered": 10, "deferre
 
 
 def command(
-    messages: Annotated[int, typer.Option(min=100, max=10_000, help="How many messages to send.")] = 1_000,
-    keep: Annotated[Path | None, typer.Option(help="Keep the broker's data and log in this new directory.")] = None,
+    messages: Annotated[int, typer.Option(metavar="N", min=100, max=10_000, help="How many messages to send.")] = 1_000,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the broker's data and log in this new directory.")
+    ] = None,
 ) -> None:
-    """Start a broker, use it with the Azure SDK, kill it with `kill -9`, and show that nothing was lost.
+    """Use a broker, kill it, account for every message.
 
-    Exit status 1 if anything was.
+    A broker of its own is used through the Azure SDK, ended with kill -9 while a sender is at work, and started again.
+    Exit status 1 if anything was lost, came back or was damaged.
     """
     if keep is not None and keep.exists():
         raise UsageError(f"--keep {keep}: is there already; name a directory that is not")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE: Final = "sbemulatorns"
 DEFAULT_PORT: Final = 5672
 DEFAULT_DATA: Final = "spillway-data"
-RESERVED_NAMES: Final = ("lock", "tls")  # beside the namespaces in the data directory
 
 
 @dataclass(frozen=True)
@@ -57,13 +56,19 @@ def command(
         list[str] | None,
         typer.Option(metavar="NAME=PORT", help="A namespace and its port; 0 picks a free one. May be repeated."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on. `localhost` is 127.0.0.1 and ::1.")] = "localhost",
-    data: Annotated[Path | None, typer.Option(help=f"Data directory. Default: ./{DEFAULT_DATA}")] = None,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen. localhost is 127.0.0.1 and ::1.")
+    ] = "localhost",
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help=f"Where messages, keys and certificates are kept. Default: ./{DEFAULT_DATA}"),
+    ] = None,
     dev: Annotated[
         bool, typer.Option("--dev", help="Use the emulator's well-known key, SAS_KEY_VALUE. This machine only.")
     ] = False,
     config: Annotated[
-        Path | None, typer.Option(help="Config.json of Microsoft's emulator: makes or updates its entities.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Config.json of Microsoft's emulator: its entities are made or updated."),
     ] = None,
     queue: Annotated[
         list[str] | None,
@@ -84,12 +89,18 @@ def command(
     ] = None,
     clear_text: Annotated[
         bool,
-        typer.Option("--clear-text", help="Let other machines connect without TLS. Keys stay out of reach of none."),
+        typer.Option(
+            "--clear-text", help="Let other machines connect without TLS: keys and messages can be read on the way."
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="On ready, print one line of JSON on stdout.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every connection.")] = False,
 ) -> None:
-    """Run the broker until SIGTERM or Ctrl-C. Prints the connection strings when it is ready."""
+    """Run the broker until SIGTERM or Ctrl-C.
+
+    When it is ready it prints a connection string for each namespace. Queues come from --queue and --config, and from
+    what the data directory remembers.
+    """
     plan = make_plan(
         namespaces=namespace or [],
         host=host,
@@ -165,8 +176,6 @@ def parse_namespaces(values: list[str]) -> dict[str, int]:
         problem = namespace_name_problem(name)
         if problem is not None:
             raise UsageError(f"--namespace {value}: a namespace's name is {problem}")
-        if name.lower() in RESERVED_NAMES:
-            raise UsageError(f"--namespace {value}: the data directory has a {name} of its own; choose another name")
         if name.lower() in seen:
             raise UsageError(f"--namespace {value}: there is a namespace {seen[name.lower()]} already")
         seen[name.lower()] = name

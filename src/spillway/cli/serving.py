@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import json
 import logging
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from spillway.cli.serve import NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
     from spillway.admin.front import Front
-    from spillway.server.namespace_server import NamespaceServer
+    from spillway.server.namespace_server import NamespaceServer, ServerOptions
     from spillway.store.directory import DataDirectory
     from spillway.store.journal import Journal
 
@@ -29,6 +31,7 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 RUNNING_FILE: Final = "running.json"  # where this directory's namespaces were last served; no secrets
 FILES_WANTED: Final = 16_384
+NAMES_SHOWN_MAX: Final = 10
 # Messages are plain values without cycles: looking for garbage among them every 700 allocations is time lost.
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 
@@ -111,8 +114,20 @@ async def begin(server: "NamespaceServer", namespace: NamespacePlan) -> None:
     try:
         server.listen()
     except OSError as error:
-        where = f"{server.options.host}:{namespace.port}"
-        raise CommandError(f"namespace {namespace.name} cannot listen on {where}: {os_text(error)}") from error
+        raise CommandError(f"namespace {namespace.name} {listen_text(error, server.options)}") from error
+
+
+def listen_text(error: OSError, options: "ServerOptions") -> str:
+    """Why there is no listening, and what to change."""
+    where = f"cannot listen on {options.host}:{options.port}"
+    if options.also_ports:
+        where += f" (and {', '.join(str(port) for port in options.also_ports)})"
+    if isinstance(error, socket.gaierror):
+        return f"{where}: --host {options.host} is no address of this machine"
+    text = f"{where}: {os_text(error)}"
+    if error.errno == errno.EADDRINUSE:
+        text += f"; another port: --namespace {options.name}=PORT"
+    return text
 
 
 def open_journal(plan: ServePlan, directory: "DataDirectory", namespace: NamespacePlan) -> "Journal":
@@ -194,9 +209,10 @@ def announce(plan: ServePlan, data: Path, servers: "list[NamespaceServer]", key:
     if plan.is_json:
         say(json.dumps({"ready": True, "namespaces": entries}))
     else:
-        for entry in entries:
+        for entry, server in zip(entries, servers, strict=True):
             say(f"Namespace {entry['name']} is ready on port {entry['port']}:")
             say(f"  {entry['connection_string']}")
+            say(f"  queues and topics: {names_text(server.entity_names)}")
         say(f"For TLS, trust the development CA: {ca_file.resolve()}")
     if not is_local:
         log.warning(
@@ -204,7 +220,18 @@ def announce(plan: ServePlan, data: Path, servers: "list[NamespaceServer]", key:
         )
     if plan.is_development:
         log.warning("the development key is in use: everyone on this machine knows it")
+    for server in servers:
+        if not server.entity_names:
+            log.warning(
+                "namespace=%s has no queue or topic: make one with --queue NAME or an administration client",
+                server.options.name,
+            )
     log.info("ready: %s", ", ".join(f"{server.options.name}={server.port}" for server in servers))
+
+
+def names_text(names: list[str]) -> str:
+    shown = ", ".join(names[:NAMES_SHOWN_MAX]) or "none yet"
+    return shown if len(names) <= NAMES_SHOWN_MAX else f"{shown} and {len(names) - NAMES_SHOWN_MAX:,} more"
 
 
 def say(line: str) -> None:

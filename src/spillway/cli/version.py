@@ -17,7 +17,10 @@ UNCOMPILED: Final = frozenset({"spillway.amqp.types", "spillway.broker.filter_gr
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
-    """Print the version, whether the hot rooms are compiled, and the Python and SQLite in use."""
+    """Print the versions in use and whether it is compiled.
+
+    Compiled or interpreted: the hot rooms. In use: spillway itself, Python, SQLite.
+    """
     facts = collect()
     if as_json:
         print(json.dumps(facts))

@@ -10,14 +10,15 @@ from functools import partial
 from typing import Final
 
 from spillway.broker.commands import AddRule, CreateEntity, RemoveRule, Request, UpdateEntity
+from spillway.broker.describing import kind_of
 from spillway.broker.effects import Failed
 from spillway.broker.entity import Entity
 from spillway.broker.namespace import Namespace
-from spillway.broker.topic import Subscription, Topic
+from spillway.broker.topic import Subscription
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.properties import EncodedAccess
 from spillway.dialect.rights import Rights
-from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, settings_from_json
+from spillway.model.entity import QUEUE, TOPIC, EntitySettings, settings_from_json
 from spillway.model.errors import EntityAlreadyExists
 from spillway.model.rules import Rule
 from spillway.server.clock import BrokerClock, Clock
@@ -85,6 +86,12 @@ class NamespaceServer:
     def port(self) -> int:
         return self.listeners[0].port
 
+    @property
+    def entity_names(self) -> list[str]:
+        """Queues and topics as they were written when they were made."""
+        entities = self.core.directory.by_id.values()
+        return sorted(entity.path for entity in entities if kind_of(entity) in (QUEUE, TOPIC))
+
     def start(self) -> None:
         """Begin to decide and to remember; nobody can connect yet."""
         self.pump.start()
@@ -107,8 +114,8 @@ class NamespaceServer:
             for rule in wanted.rules:
                 rule.created_ms = self.clock.now_ms()
             requests: list[Callable[[int], Request]] = [lambda number: CreateEntity(number, kind, path, wanted)]
-        elif _kind_of(found) != kind:
-            raise EntityAlreadyExists(f"'{found.path}' is a {_kind_of(found)} already.")
+        elif kind_of(found) != kind:
+            raise EntityAlreadyExists(f"'{found.path}' is a {kind_of(found)} already.")
         else:
             requests = [] if settings is None else self._changes(found, settings)
         if not requests:
@@ -162,12 +169,6 @@ class NamespaceServer:
         for connection in list(self.pump.connections):
             connection.abort()
         await asyncio.sleep(0)
-
-
-def _kind_of(entity: Entity) -> str:
-    if isinstance(entity, Topic):
-        return TOPIC
-    return SUBSCRIPTION if isinstance(entity, Subscription) else QUEUE
 
 
 def _copy_of(settings: EntitySettings) -> EntitySettings:

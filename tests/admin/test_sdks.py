@@ -1,0 +1,362 @@
+"""The official SDKs' administration clients, as they are, against a real `spillway serve`."""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
+from azure.servicebus.management import (
+    CorrelationRuleFilter,
+    FalseRuleFilter,
+    ServiceBusAdministrationClient,
+    SqlRuleAction,
+    SqlRuleFilter,
+    TrueRuleFilter,
+)
+
+from tests.tools.broker_process import NAMESPACE, BrokerProcess
+from tests.tools.js import DIRECTORY, install, node_command
+
+FIVE_MINUTES = timedelta(minutes=5)
+FOR_EVER_DAYS = 10_675_199
+
+
+class Blocking:
+    """The asyncio client with the manners of its blocking twin."""
+
+    def __init__(self, connection_string: str, **options: Any) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.inner = AsyncAdministrationClient.from_connection_string(connection_string, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            made = method(*arguments, **named)
+            return self.loop.run_until_complete(_all(made) if hasattr(made, "__aiter__") else made)
+
+        return call
+
+    def close(self) -> None:
+        self.loop.run_until_complete(self.inner.close())
+        self.loop.close()
+
+
+async def _all(pages: Any) -> list[Any]:
+    return [item async for item in pages]
+
+
+class Node:
+    """The JavaScript SDK: one command a line to a Node process."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        install()
+        self.connection_string = broker.connection_string
+        self.process = subprocess.Popen(
+            [*node_command(), str(DIRECTORY / "administration.mjs")],
+            cwd=DIRECTORY,
+            env={**os.environ, "NODE_EXTRA_CA_CERTS": str(broker.ca_file)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, method: str, *arguments: Any) -> Any:
+        told = self.tell(method, *arguments)
+        assert "ok" in told, told
+        return told["ok"]
+
+    def error(self, method: str, *arguments: Any) -> dict[str, Any]:
+        told = self.tell(method, *arguments)
+        assert "error" in told, told
+        return dict(told["error"])
+
+    def tell(self, method: str, *arguments: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        command = {"connectionString": self.connection_string, "method": method, "args": arguments}
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+        return dict(json.loads(self.process.stdout.readline()))
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    made = BrokerProcess(tmp_path_factory.mktemp("admin") / "data")
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[Any]:
+    options: dict[str, Any] = {"connection_verify": broker.ca_file, "retry_total": 0}
+    if request.param == "sync":
+        with ServiceBusAdministrationClient.from_connection_string(broker.connection_string, **options) as made:
+            yield made
+    else:
+        blocking = Blocking(broker.connection_string, **options)
+        yield blocking
+        blocking.close()
+    with ServiceBusAdministrationClient.from_connection_string(broker.connection_string, **options) as sweeper:
+        for queue in list(sweeper.list_queues()):
+            sweeper.delete_queue(queue.name)
+        for topic in list(sweeper.list_topics()):
+            sweeper.delete_topic(topic.name)
+
+
+@pytest.fixture(scope="module")
+def node(broker: BrokerProcess) -> Iterator[Node]:
+    made = Node(broker)
+    yield made
+    made.close()
+
+
+def test_a_queue_is_made_read_listed_changed_and_deleted(client: Any) -> None:
+    made = client.create_queue(
+        "orders/new",
+        lock_duration=timedelta(seconds=30),
+        max_delivery_count=3,
+        default_message_time_to_live=timedelta(hours=2),
+        dead_lettering_on_message_expiration=True,
+        user_metadata="a <note> & more",
+    )
+    assert made.name == "orders/new"
+    read = client.get_queue("Orders/New")
+    assert read.lock_duration == timedelta(seconds=30)
+    assert read.max_delivery_count == 3
+    assert read.default_message_time_to_live == timedelta(hours=2)
+    assert read.dead_lettering_on_message_expiration is True
+    assert read.user_metadata == "a <note> & more"
+    assert read.auto_delete_on_idle.days == FOR_EVER_DAYS
+    assert [queue.name for queue in client.list_queues()] == ["orders/new"]
+    read.lock_duration = FIVE_MINUTES
+    client.update_queue(read)
+    again = client.get_queue("orders/new")
+    assert again.lock_duration == FIVE_MINUTES
+    assert again.user_metadata == "a <note> & more"
+    client.delete_queue("orders/new")
+    with pytest.raises(ResourceNotFoundError):
+        client.get_queue("orders/new")
+    assert list(client.list_queues()) == []
+
+
+def test_counts_of_a_queue_are_those_of_its_messages(client: Any, broker: BrokerProcess) -> None:
+    client.create_queue("counted")
+    with ServiceBusClient.from_connection_string(broker.connection_string) as messaging:
+        with messaging.get_queue_sender("counted") as sender:
+            sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])
+            sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
+        with messaging.get_queue_receiver("counted") as receiver:
+            first, second = receiver.receive_messages(max_message_count=2, max_wait_time=10)
+            receiver.dead_letter_message(first, reason="spoilt")
+            receiver.complete_message(second)
+    counts = client.get_queue_runtime_properties("counted")
+    assert counts.active_message_count == 3
+    assert counts.dead_letter_message_count == 1
+    assert counts.scheduled_message_count == 1
+    assert counts.total_message_count == 5
+    assert counts.size_in_bytes > 0
+    assert abs(counts.created_at_utc - datetime.now(UTC)) < FIVE_MINUTES
+    assert [each.name for each in client.list_queues_runtime_properties()] == ["counted"]
+
+
+def test_topics_and_subscriptions(client: Any, broker: BrokerProcess) -> None:
+    client.create_topic("news", default_message_time_to_live=timedelta(days=1))
+    client.create_subscription("news", "all", max_delivery_count=2)
+    client.create_subscription("news", "none")
+    assert client.get_topic("news").default_message_time_to_live == timedelta(days=1)
+    assert client.get_topic_runtime_properties("news").subscription_count == 2
+    assert [each.name for each in client.list_subscriptions("news")] == ["all", "none"]
+    subscription = client.get_subscription("news", "all")
+    assert (subscription.name, subscription.max_delivery_count) == ("all", 2)
+    subscription.max_delivery_count = 7
+    client.update_subscription("news", subscription)
+    assert client.get_subscription("news", "all").max_delivery_count == 7
+    client.delete_subscription("news", "none")
+    assert [each.name for each in client.list_subscriptions("news")] == ["all"]
+    with pytest.raises(ResourceNotFoundError):
+        client.get_subscription("news", "none")
+    with pytest.raises(ResourceExistsError):
+        client.create_subscription("news", "ALL")
+    client.delete_topic("news")
+    with pytest.raises(ResourceNotFoundError):
+        client.get_topic("news")
+
+
+def test_counts_of_a_subscription(client: Any, broker: BrokerProcess) -> None:
+    client.create_topic("feed")
+    client.create_subscription("feed", "reader")
+    with (
+        ServiceBusClient.from_connection_string(broker.connection_string) as messaging,
+        messaging.get_topic_sender("feed") as sender,
+    ):
+        sender.send_messages([ServiceBusMessage("one"), ServiceBusMessage("two")])
+    assert client.get_subscription_runtime_properties("feed", "reader").active_message_count == 2
+    (listed,) = client.list_subscriptions_runtime_properties("feed")
+    assert listed.total_message_count == 2
+
+
+def test_rules(client: Any) -> None:
+    client.create_topic("ruled")
+    client.create_subscription("ruled", "sub")
+    assert [rule.name for rule in client.list_rules("ruled", "sub")] == ["$Default"]
+    filters = {
+        "sql": SqlRuleFilter("amount > @least AND kind = 'x'", parameters={"@least": 5}),
+        "correlation": CorrelationRuleFilter(
+            correlation_id="c", label="l", properties={"text": "t", "number": 3, "when": datetime(2026, 1, 2, 3, 4, 5)}
+        ),
+        "yes": TrueRuleFilter(),
+        "no": FalseRuleFilter(),
+    }
+    for name, wanted in filters.items():
+        client.create_rule("ruled", "sub", name, filter=wanted)
+    client.create_rule("ruled", "sub", "acting", filter=TrueRuleFilter(), action=SqlRuleAction("SET seen = 1"))
+    rules = {rule.name: rule for rule in client.list_rules("ruled", "sub")}
+    assert list(rules) == ["$Default", "sql", "correlation", "yes", "no", "acting"]
+    assert rules["sql"].filter.sql_expression == "amount > @least AND kind = 'x'"
+    assert rules["sql"].filter.parameters == {"@least": 5}
+    assert rules["correlation"].filter.properties == {"text": "t", "number": 3, "when": datetime(2026, 1, 2, 3, 4, 5)}
+    assert isinstance(rules["no"].filter, FalseRuleFilter)
+    assert rules["acting"].action.sql_expression == "SET seen = 1"
+    changed = client.get_rule("ruled", "sub", "sql")
+    changed.filter = CorrelationRuleFilter(correlation_id="other")
+    client.update_rule("ruled", "sub", changed)
+    assert client.get_rule("ruled", "sub", "SQL").filter.correlation_id == "other"
+    client.delete_rule("ruled", "sub", "$Default")
+    with pytest.raises(ResourceNotFoundError):
+        client.get_rule("ruled", "sub", "$Default")
+    with pytest.raises(HttpResponseError, match="SubCode=40000"):
+        client.create_rule("ruled", "sub", "broken", filter=SqlRuleFilter("amount >"))
+
+
+def test_a_changed_rule_that_cannot_be_read_leaves_the_old_one(client: Any) -> None:
+    client.create_topic("kept")
+    client.create_subscription("kept", "sub")
+    rule = client.get_rule("kept", "sub", "$Default")
+    rule.filter = SqlRuleFilter("this is ((no filter")
+    with pytest.raises(HttpResponseError, match="SubCode=40000"):
+        client.update_rule("kept", "sub", rule)
+    assert isinstance(client.get_rule("kept", "sub", "$Default").filter, TrueRuleFilter)
+
+
+def test_lists_of_many_come_page_by_page(client: Any) -> None:
+    names = [f"many-{number:03d}" for number in range(120)]
+    for name in names:
+        client.create_queue(name)
+    assert [queue.name for queue in client.list_queues()] == names
+
+
+def test_what_is_refused_and_how(client: Any) -> None:
+    client.create_queue("there")
+    with pytest.raises(ResourceExistsError, match="SubCode=40900"):
+        client.create_queue("There")
+    with pytest.raises(ResourceNotFoundError):
+        client.delete_queue("not-there")
+    with pytest.raises(HttpResponseError, match="forwarding to another entity: this version of Spillway"):
+        client.create_queue("forwards", forward_to="there")
+    with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection true: this version of Spillway"):
+        client.create_queue("once", requires_duplicate_detection=True)
+    with pytest.raises(HttpResponseError, match="lock time exceeds the allowed maximum"):
+        client.create_queue("long", lock_duration=timedelta(minutes=6))
+    assert [queue.name for queue in client.list_queues()] == ["there"]
+
+
+def test_the_namespace_calls_itself_standard(client: Any) -> None:
+    properties = client.get_namespace_properties()
+    assert (properties.name, properties.messaging_sku) == (NAMESPACE, "Standard")
+
+
+def test_a_wrong_key_is_not_let_in(broker: BrokerProcess) -> None:
+    connection_string = broker.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
+    with (
+        ServiceBusAdministrationClient.from_connection_string(
+            connection_string, connection_verify=broker.ca_file
+        ) as stranger,
+        pytest.raises(ClientAuthenticationError, match="claim is empty or token is invalid"),
+    ):
+        stranger.create_queue("secret")
+
+
+def test_what_was_made_is_there_after_a_restart(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        options: dict[str, Any] = {"connection_verify": broker.ca_file}
+        with ServiceBusAdministrationClient.from_connection_string(broker.connection_string, **options) as client:
+            client.create_queue("lasting", user_metadata="kept")
+            created = client.get_queue_runtime_properties("lasting").created_at_utc
+            client.create_topic("t")
+            client.create_subscription("t", "s")
+            client.create_rule("t", "s", "r", filter=SqlRuleFilter("a = 1"))
+        broker.stop()
+        broker.start()
+        with ServiceBusAdministrationClient.from_connection_string(broker.connection_string, **options) as client:
+            assert client.get_queue("lasting").user_metadata == "kept"
+            assert client.get_queue_runtime_properties("lasting").created_at_utc == created
+            assert [rule.name for rule in client.list_rules("t", "s")] == ["$Default", "r"]
+
+
+def test_javascript_makes_reads_changes_and_deletes(node: Node) -> None:
+    made = node("createQueue", "js/queue", {"lockDuration": "PT30S", "userMetadata": "noted"})
+    assert (made["name"], made["lockDuration"]) == ("js/queue", "PT30S")
+    read = node("getQueue", "js/queue")
+    assert (read["name"], read["userMetadata"]) == ("js/queue", "noted")
+    read["maxDeliveryCount"] = 4
+    assert node("updateQueue", read)["maxDeliveryCount"] == 4
+    assert node("getQueueRuntimeProperties", "js/queue")["totalMessageCount"] == 0
+    for name in ("js/b", "js/c"):
+        node("createQueue", name)
+    assert [queue["name"] for queue in node("listQueues")] == ["js/b", "js/c", "js/queue"]
+    for name in ("js/b", "js/c", "js/queue"):
+        node("deleteQueue", name)
+    assert node("queueExists", "js/queue") is False
+    assert node("getNamespaceProperties")["messagingSku"] == "Standard"
+
+
+def test_javascript_with_topics_and_rules(node: Node) -> None:
+    node("createTopic", "js-topic")
+    node("createSubscription", "js-topic", "sub")
+    subscription = node("getSubscription", "js-topic", "sub")
+    assert (subscription["topicName"], subscription["subscriptionName"]) == ("js-topic", "sub")
+    subscription["maxDeliveryCount"] = 5
+    assert node("updateSubscription", subscription)["maxDeliveryCount"] == 5
+    node("createRule", "js-topic", "sub", "sql", {"sqlExpression": "n > @p", "sqlParameters": {"@p": 2}})
+    node("createRule", "js-topic", "sub", "same", {"correlationId": "c", "applicationProperties": {"a": "b"}})
+    rules = {rule["name"]: rule for rule in node("listRules", "js-topic", "sub")}
+    assert list(rules) == ["$Default", "sql", "same"]
+    assert rules["sql"]["filter"]["sqlParameters"] == {"@p": 2}
+    assert rules["same"]["filter"]["applicationProperties"] == {"a": "b"}
+    changed = rules["same"]
+    changed["filter"] = {"sqlExpression": "1=0"}
+    assert node("updateRule", "js-topic", "sub", changed)["filter"]["sqlExpression"] == "1=0"
+    assert node("getTopicRuntimeProperties", "js-topic")["subscriptionCount"] == 1
+    assert [each["subscriptionName"] for each in node("listSubscriptionsRuntimeProperties", "js-topic")] == ["sub"]
+    node("deleteRule", "js-topic", "sub", "sql")
+    node("deleteSubscription", "js-topic", "sub")
+    node("deleteTopic", "js-topic")
+
+
+def test_javascript_knows_our_refusals(node: Node) -> None:
+    assert node.error("getQueue", "js-missing")["code"] == "MessageEntityNotFoundError"
+    node("createQueue", "js-twice")
+    assert node.error("createQueue", "js-twice")["code"] == "MessageEntityAlreadyExistsError"
+    refused = node.error("createQueue", "js-forwards", {"forwardTo": "js-twice"})
+    assert "this version of Spillway does not serve it" in refused["message"]
+    node("deleteQueue", "js-twice")
