@@ -459,8 +459,8 @@ async def test_row_8_14_batch_delete_says_a_count_even_when_it_fails(
 async def test_row_8_an_unknown_operation_is_not_implemented(live: LiveBroker, queue: str) -> None:
     with live.tap() as tap:
         async with await connect(live.connection_string) as connection:
-            with pytest.raises(ClientError, match="'com.microsoft:enumerate-rules' is not known here") as caught:
-                await connection.management(queue).call("com.microsoft:enumerate-rules", {"top": Int(1)})
+            with pytest.raises(ClientError, match="'com.microsoft:make-tea' is not known here") as caught:
+                await connection.management(queue).call("com.microsoft:make-tea", {"cups": Int(1)})
     assert caught.value.condition == "amqp:not-implemented"
     assert statuses(tap, queue) == [501]
 

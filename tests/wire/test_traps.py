@@ -45,6 +45,7 @@ from spillway.broker import faults
 from spillway.client import OutgoingMessage
 from spillway.model import limits
 from spillway.model.errors import EntityNotFound, ServerBusy
+from spillway.model.rules import FalseFilter, Rule, SqlAction, SqlFilter
 from tests.tools.js import JavaScriptError
 from tests.wire.live import LiveBroker
 from tests.wire.raw import RawClient
@@ -279,14 +280,19 @@ def test_trap_08_python_hears_it_too(live: LiveBroker, sdk: PythonSdk, queue: st
         sender.send_messages(ServiceBusMessage("x"))
 
 
-def test_trap_09_rules_are_refused_in_words_as_long_as_there_are_queues_only(
-    live: LiveBroker, js: JsClient, queue: str
-) -> None:
-    """No filter and no action is written yet, so none is written with the wrong number of zeros."""
-    with live.tap() as tap, pytest.raises(JavaScriptError) as caught:
-        js("rules", topic=queue, subscription="s")
-    assert caught.value.code == "MessagingEntityNotFound", caught.value
-    assert all(bytes.fromhex("13700000") not in spoken.broker_bytes for spoken in tap.connections)
+def test_trap_09_filters_have_ten_digits_and_rules_and_actions_eleven(live: LiveBroker, js: JsClient) -> None:
+    """JavaScript throws on any other filter, and takes a rule or an action with a wrong one for none."""
+    topic = live.topic()
+    rules = [Rule("a", SqlFilter("x = 1"), SqlAction("SET a = 1"), 0), Rule("b", FalseFilter(), None, 0)]
+    live.subscription(topic, "s", *rules)
+    with live.tap() as tap:
+        assert js("rules", topic=topic, subscription="s") == [
+            {"name": "a", "filter": {"sqlExpression": "x = 1"}, "action": {"sqlExpression": "SET a = 1"}},
+            {"name": "b", "filter": {"sqlExpression": "1=0"}, "action": {}},
+        ]
+    said = b"".join(spoken.broker_bytes for spoken in tap.connections)
+    for code in (0x13700000004, 0x13700000005, 0x13700000006, 0x1370000006, 0x1370000008):
+        assert b"\x00\x80" + code.to_bytes(8, "big") in said, hex(code)
 
 
 # -- 10 --------------------------------------------------------------------------------------------------------------
