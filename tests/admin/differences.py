@@ -16,7 +16,6 @@ class Difference:
     text: str
 
 
-SESSIONS = Difference("message sessions are not served", 400, "RequiresSession true: this version")
 AUTO_DELETE = Difference("deleting idle entities is not served", 400, "AutoDeleteOnIdle other than for ever")
 FORWARD = Difference("forwarding is not served", 400, "ForwardTo, forwarding to another entity: this version")
 PREMIUM = Difference("recorded on a Premium namespace; ours is Standard", 400, "SubCode=40000. Bad Request.")
@@ -24,7 +23,6 @@ NEVER_MADE = Difference("follows from a step that was refused: it was never made
 NOT_THERE = Difference("follows from a step that was refused: it was never made", 404, "No service is hosted")
 NO_PART = Difference("follows from a step that was refused: it was never made", 404, "was not found")
 UNCHANGED = Difference("follows from a step that was refused: it is as it was", 200, "Description")
-NO_SESSION_CHANGE = Difference("follows from a step that was refused: it has no sessions", 400, "cannot be changed")
 
 QUEUE_CREATE = "test_mgmt_queue_create_with_queue_description"
 QUEUE_PREMIUM = "test_mgmt_queue_premium_create_with_queue_description"
@@ -33,15 +31,14 @@ SUBSCRIPTION_CREATE = "test_mgmt_subscription_create_with_subscription_descripti
 
 DIFFERENCES: dict[tuple[str, str], dict[int, Difference]] = {
     ("queues", QUEUE_CREATE): {
-        **dict.fromkeys((2, 3), SESSIONS),
+        **dict.fromkeys((2, 3), AUTO_DELETE),
         **dict.fromkeys((5, 6), NEVER_MADE),
         **dict.fromkeys((7, 8), NOT_THERE),
     },
     ("queues", QUEUE_PREMIUM): {
-        **dict.fromkeys((1, 2), SESSIONS),
+        **dict.fromkeys((1, 2, 7), AUTO_DELETE),
         **dict.fromkeys((3, 4), PREMIUM),
         **dict.fromkeys((5, 6, 8), NEVER_MADE),
-        7: NO_SESSION_CHANGE,
         **dict.fromkeys((9, 10), NOT_THERE),
     },
     ("queues", "test_mgmt_queue_update_dict_success"): {
@@ -77,7 +74,7 @@ DIFFERENCES: dict[tuple[str, str], dict[int, Difference]] = {
         **dict.fromkeys((4, 5), NO_PART),
     },
     ("subscriptions", SUBSCRIPTION_CREATE): {
-        **dict.fromkeys((2, 4), SESSIONS),
+        **dict.fromkeys((2, 4), AUTO_DELETE),
         **dict.fromkeys((3, 5, 6, 7), NO_PART),
     },
     ("subscriptions", "test_mgmt_subscription_update_dict_success"): {

@@ -32,6 +32,7 @@ from tests.tools.js import DIRECTORY, install, node_command
 
 FIVE_MINUTES = timedelta(minutes=5)
 FOR_EVER_DAYS = 10_675_199
+WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Blocking:
@@ -179,6 +180,21 @@ def test_counts_of_a_queue_are_those_of_its_messages(client: Any, broker: Broker
     assert [each.name for each in client.list_queues_runtime_properties()] == ["counted"]
 
 
+def test_a_queue_with_sessions(client: Any, broker: BrokerProcess) -> None:
+    client.create_queue("in-sessions", requires_session=True)
+    queue = client.get_queue("in-sessions")
+    assert queue.requires_session is True
+    with ServiceBusClient.from_connection_string(broker.connection_string) as messaging:
+        with messaging.get_queue_sender("in-sessions") as sender:
+            sender.send_messages(ServiceBusMessage("hello", session_id="s"))
+        with messaging.get_queue_receiver("in-sessions", session_id="s") as receiver:
+            (message,) = receiver.receive_messages(max_message_count=1, max_wait_time=10)
+            receiver.complete_message(message)
+    queue.requires_session = False
+    with pytest.raises(HttpResponseError, match="RequiresSession property of an existing Queue cannot be changed"):
+        client.update_queue(queue)
+
+
 def test_topics_and_subscriptions(client: Any, broker: BrokerProcess) -> None:
     client.create_topic("news", default_message_time_to_live=timedelta(days=1))
     client.create_subscription("news", "all", max_delivery_count=2)
@@ -222,7 +238,7 @@ def test_rules(client: Any) -> None:
     filters = {
         "sql": SqlRuleFilter("amount > @least AND kind = 'x'", parameters={"@least": 5}),
         "correlation": CorrelationRuleFilter(
-            correlation_id="c", label="l", properties={"text": "t", "number": 3, "when": datetime(2026, 1, 2, 3, 4, 5)}
+            correlation_id="c", label="l", properties={"text": "t", "number": 3, "when": WHEN}
         ),
         "yes": TrueRuleFilter(),
         "no": FalseRuleFilter(),
@@ -234,7 +250,7 @@ def test_rules(client: Any) -> None:
     assert list(rules) == ["$Default", "sql", "correlation", "yes", "no", "acting"]
     assert rules["sql"].filter.sql_expression == "amount > @least AND kind = 'x'"
     assert rules["sql"].filter.parameters == {"@least": 5}
-    assert rules["correlation"].filter.properties == {"text": "t", "number": 3, "when": datetime(2026, 1, 2, 3, 4, 5)}
+    assert rules["correlation"].filter.properties == {"text": "t", "number": 3, "when": WHEN}
     assert isinstance(rules["no"].filter, FalseRuleFilter)
     assert rules["acting"].action.sql_expression == "SET seen = 1"
     changed = client.get_rule("ruled", "sub", "sql")

@@ -38,7 +38,6 @@ ECHOED: Final = READ_ONLY - {"EntityAvailabilityStatus"} | {
 # Accepted with the one value that this version has, shown with it.
 ONE_VALUE: Final = {
     "RequiresDuplicateDetection": "false",
-    "RequiresSession": "false",
     "EnablePartitioning": "false",
     "EnableSubscriptionPartitioning": "false",
     "FilteringMessagesBeforePublishing": "false",
@@ -46,7 +45,7 @@ ONE_VALUE: Final = {
     "IsClientAffine": "false",
     "Status": "Active",
 }
-CANNOT_CHANGE: Final = ("RequiresDuplicateDetection", "RequiresSession", "EnablePartitioning")
+CANNOT_CHANGE: Final = ("RequiresDuplicateDetection", "EnablePartitioning")
 FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 
 
@@ -97,14 +96,15 @@ def refuse_unserved(name: str, text: str, kind: str, is_update: bool) -> None:
     if name != "Status":
         boolean(name, text)
     if is_update and name in CANNOT_CHANGE:
-        shown = kind.capitalize()
-        raise bad_request(f"The value for the {name} property of an existing {shown} cannot be changed. {MORE}.")
+        raise cannot_change(name, kind)
     raise unserved(f"{name} {text[:100]}")
 
 
 def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_update: bool) -> None:
     if name == "LockDuration":
         settings.lock_duration_ms = lock_duration_ms(name, text)
+    elif name == "RequiresSession":
+        settings.requires_session = boolean(name, text)
     elif name == "MaxSizeInMegabytes":
         settings.max_size_mb = integer(name, text, 1, SIZE_MB_MAX)
     elif name == "DefaultMessageTimeToLive":
@@ -217,7 +217,7 @@ def queue_fields(shown: Description) -> list[tuple[str, str]]:
         field("LockDuration", duration_text(settings.lock_duration_ms)),
         field("MaxSizeInMegabytes", str(settings.max_size_mb)),
         field("RequiresDuplicateDetection", "false"),
-        field("RequiresSession", "false"),
+        field("RequiresSession", truth(settings.requires_session)),
         field("DefaultMessageTimeToLive", duration_text(settings.default_ttl_ms)),
         field("DeadLetteringOnMessageExpiration", truth(settings.dead_letter_on_expiry)),
         field("DuplicateDetectionHistoryTimeWindow", duration_text(settings.duplicate_window_ms)),
@@ -279,7 +279,7 @@ def subscription_fields(shown: Description, hidden: frozenset[str]) -> list[tupl
     accessed = NEVER if "CountDetails" in hidden else moment_text(settings.updated_ms)
     return [
         field("LockDuration", duration_text(settings.lock_duration_ms)),
-        field("RequiresSession", "false"),
+        field("RequiresSession", truth(settings.requires_session)),
         field("DefaultMessageTimeToLive", duration_text(settings.default_ttl_ms)),
         field("DeadLetteringOnMessageExpiration", truth(settings.dead_letter_on_expiry)),
         field("DeadLetteringOnFilterEvaluationExceptions", truth(settings.dead_letter_on_filter_error)),
@@ -321,6 +321,11 @@ def count_details(shown: Description) -> tuple[str, str]:
     )
     inner = "".join(tag(f"d2p1:{name}", str(count)) for name, count in counts)
     return "CountDetails", f'<CountDetails xmlns:d2p1="{COUNTS}">{inner}</CountDetails>'
+
+
+def cannot_change(name: str, kind: str) -> Fault:
+    shown = kind.capitalize()
+    return bad_request(f"The value for the {name} property of an existing {shown} cannot be changed. {MORE}.")
 
 
 def wrong_kind(found: str, path: str) -> Fault:

@@ -15,6 +15,7 @@ from spillway.admin.atom import description_xml as described
 from spillway.admin.descriptions import (
     DESCRIPTIONS,
     Asked,
+    cannot_change,
     hidden_after,
     read_description,
     write_description,
@@ -194,6 +195,8 @@ class Service:
     async def update(self, call: Call, asked: Asked, before: Description) -> None:
         if before.kind != asked.kind:
             raise wrong_kind(before.kind, before.path)
+        if before.settings.requires_session != asked.settings.requires_session:
+            raise cannot_change("RequiresSession", before.kind)
         if call.if_match != "*" and call.if_match != f'"{before.settings.updated_ms}"':
             raise faults.changed_meanwhile()
         path = before.path
