@@ -1,11 +1,9 @@
 """A namespace with its administration, on a thread of this process, and a client that speaks plain HTTP to it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from spillway.cli.administration import administer
 from tests.admin.client import Client
 from tests.wire.live import LiveBroker
 
@@ -13,11 +11,6 @@ from tests.wire.live import LiveBroker
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
     live = LiveBroker(tmp_path_factory.mktemp("tls"))
-
-    async def begin() -> None:
-        administer(live.server)
-
-    live.run(begin())
     yield live
     live.close()
 
@@ -33,8 +26,3 @@ def client(broker: LiveBroker) -> Iterator[Client]:
         fresh.ask("DELETE", f"/{name}")
     fresh.close()
     assert broker.faults == []
-
-
-@pytest.fixture
-def recordings() -> Path:
-    return Path(__file__).parent / "recordings"

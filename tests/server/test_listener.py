@@ -7,11 +7,11 @@ import ssl
 import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import uvloop
 
-from spillway.admin.unserved import Unserved
 from spillway.model import limits
 from spillway.model.errors import BrokerError, Unauthorized
 from spillway.server import listener as listening
@@ -36,6 +36,17 @@ class EchoPeer(ScriptedPeer):
         self.is_closed = False  # as long as the client has not answered
 
 
+class HttpEar(asyncio.Protocol):
+    """Speaks HTTP, more or less: says the first line back."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(b"HTTP heard: " + data.partition(b"\r\n")[0])
+        self.transport.close()
+
+
 class Port:
     """A listener with everything behind it but the dialect."""
 
@@ -47,7 +58,7 @@ class Port:
         self.peers: list[EchoPeer] = []
         self.secrets: list[bool] = []
         self.door = Door(
-            self.bench.pump, self.lobby, self.make_peer, server_context(certificates), Unserved, connections_max=30
+            self.bench.pump, self.lobby, self.make_peer, server_context(certificates), HttpEar, connections_max=30
         )
         self.listener = Listener(self.door, bind("localhost", 0), asyncio.get_running_loop())
         self.listener.start()
@@ -185,12 +196,10 @@ async def test_a_header_that_comes_in_two_parts_is_waited_for(port: Port) -> Non
 
 
 @on_both_loops
-async def test_http_is_told_in_words_that_administration_is_not_served(port: Port) -> None:
+async def test_http_is_handed_to_whoever_speaks_it_in_clear_text_and_inside_tls(port: Port) -> None:
     for reader, writer in (await port.connect(), await port.connect_tls()):
         writer.write(b"PUT /myqueue?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello")
-        answer = await rest(reader)
-        assert answer.startswith(b"HTTP/1.1 404 Not Found\r\n")
-        assert b"no administration over HTTP" in answer
+        assert await rest(reader) == b"HTTP heard: PUT /myqueue?api-version=2021-05 HTTP/1.1"
         writer.close()
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from spillway.admin.unserved import Unserved
 from spillway.broker.commands import CreateEntity, DeleteEntity, PlantFault, Request
 from spillway.broker.effects import Answer, Failed
 from spillway.broker.queue import Queue
+from spillway.cli.administration import administer
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
 from spillway.model.entity import (
     QUEUE,
@@ -77,9 +77,9 @@ class LiveBroker:
             root_rights(DEVELOPMENT_KEY),
             server_context(self.certificates),
             self.faults.append,
-            Unserved,
             make_clock=MovableClock,
         )
+        administer(server)
         server.door.make_peer = self._make_peer
         server.start()
         server.listen()

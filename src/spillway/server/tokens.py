@@ -1,8 +1,13 @@
 """Whether a token that came with a request, and not over `$cbs`, allows what is asked."""
 
+import logging
+
+from spillway.dialect.addresses import shown
 from spillway.dialect.rights import Rights
 from spillway.model.errors import Unauthorized
 from spillway.server.clock import Clock
+
+log = logging.getLogger(__name__)
 
 
 class TokenGate:
@@ -19,10 +24,13 @@ class TokenGate:
         JavaScript signs the whole URL that it sends, query included; others sign a path or the namespace.
         """
         now_ms = self.clock.now_ms()
+        why = ""
         for audience in (path, sent):
             try:
                 grant = self.rights.check_token(token, audience, now_ms)
-            except Unauthorized:
+            except Unauthorized as error:
+                why = why or error.description
                 continue
             return None if grant.rights & self.right else self.lacking_text
+        log.warning("a token was refused for '%s': %s", shown(path), why)  # the answer does not say why
         return self.bad_text
