@@ -18,6 +18,7 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
+from azure.servicebus.exceptions import MessageLockLostError
 from azure.servicebus.management import (
     CorrelationRuleFilter,
     FalseRuleFilter,
@@ -178,6 +179,23 @@ def test_counts_of_a_queue_are_those_of_its_messages(client: Any, broker: Broker
     assert counts.size_in_bytes > 0
     assert abs(counts.created_at_utc - datetime.now(UTC)) < FIVE_MINUTES
     assert [each.name for each in client.list_queues_runtime_properties()] == ["counted"]
+
+
+@pytest.mark.contract("H16")
+def test_locks_are_lost_when_the_queue_is_changed(client: Any, broker: BrokerProcess) -> None:
+    client.create_queue("changed")
+    with ServiceBusClient.from_connection_string(broker.connection_string) as messaging:
+        with messaging.get_queue_sender("changed") as sender:
+            sender.send_messages(ServiceBusMessage("again"))
+        with messaging.get_queue_receiver("changed") as receiver:
+            (message,) = receiver.receive_messages(max_message_count=1, max_wait_time=10)
+            client.update_queue(client.get_queue("changed"), max_delivery_count=3)
+            with pytest.raises(MessageLockLostError):
+                receiver.complete_message(message)
+            (again,) = receiver.receive_messages(max_message_count=1, max_wait_time=10)
+            assert str(again) == "again"
+            receiver.complete_message(again)
+    assert client.get_queue("changed").max_delivery_count == 3
 
 
 def test_a_queue_with_sessions(client: Any, broker: BrokerProcess) -> None:

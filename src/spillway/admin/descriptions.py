@@ -16,6 +16,8 @@ from spillway.model import limits
 from spillway.model.entity import FOR_EVER_MS, QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
 
 OLD_VERSION: Final = "2017-04"
+FILTER_COUNTS_SINCE: Final = "2024-05"
+FILTER_COUNTS: Final = frozenset({"SqlFilterCount", "CorrelationFilterCount"})
 DESCRIPTIONS: Final = {"QueueDescription": QUEUE, "TopicDescription": TOPIC, "SubscriptionDescription": SUBSCRIPTION}
 NAMES: Final = {kind: name for name, kind in DESCRIPTIONS.items()}
 COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
@@ -192,7 +194,7 @@ def hidden_after(asked: Asked, is_update: bool) -> frozenset[str]:
         return frozenset({"CountDetails"})
     if is_update:
         return ECHOED - asked.names
-    return frozenset({"AccessedAt", "CountDetails", "SubscriptionCount"})
+    return FILTER_COUNTS | {"AccessedAt", "CountDetails", "SubscriptionCount"}
 
 
 def write_description(shown: Description, version: str, hidden: frozenset[str] = NOTHING) -> str:
@@ -203,6 +205,8 @@ def write_description(shown: Description, version: str, hidden: frozenset[str] =
         fields = subscription_fields(shown, hidden)
     else:
         fields = queue_fields(shown)
+    if version < FILTER_COUNTS_SINCE:
+        hidden = hidden | FILTER_COUNTS
     if version == OLD_VERSION:
         hidden = hidden | {MAX_MESSAGE_SIZE, "IsClientAffine"}
     inner = "".join(xml for name, xml in fields if name not in hidden)
@@ -261,6 +265,8 @@ def topic_fields(shown: Description) -> list[tuple[str, str]]:
         field("SupportOrdering", "true"),
         count_details(shown),
         field("SubscriptionCount", str(shown.subscription_count)),
+        field("SqlFilterCount", str(shown.sql_filter_count)),
+        field("CorrelationFilterCount", str(shown.correlation_filter_count)),
         field("AutoDeleteOnIdle", duration_text(FOR_EVER_MS)),
         field("EnablePartitioning", "false"),
         field("EntityAvailabilityStatus", "Available"),

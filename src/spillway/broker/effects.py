@@ -144,6 +144,8 @@ class Description:
         self.dead_letter_count = 0
         self.size_bytes = 0  # with everything below it
         self.subscription_count = 0
+        self.sql_filter_count = 0  # of a topic: all rules but those with a correlation filter
+        self.correlation_filter_count = 0
 
 
 class Descriptions(Answer):
