@@ -7,6 +7,7 @@ import threading
 import time
 import tracemalloc
 from urllib.parse import quote
+from xml.etree.ElementTree import fromstring
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 from spillway.admin.faults import Fault
 from spillway.admin.front import Front
 from spillway.admin.paths import decode_path, parse_target
+from spillway.broker.commands import AddRule
 from spillway.dialect.rights import LISTEN, MANAGE, SEND, AccessRule
 from spillway.model.entity import name_problem
+from spillway.model.rules import CorrelationFilter, Rule
 from tests.admin.client import SERVICE_BUS, Client, entry, token
 from tests.wire.live import LiveBroker
 
@@ -217,6 +220,23 @@ def test_a_crowd_of_half_open_requests_does_not_keep_others_out(client: Client) 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "HEAD", "OPTIONS", "TRACE"])
 def test_other_methods_are_not_served(client: Client, method: str) -> None:
     assert client.ask(method, "/q").status == 405
+
+
+def test_a_websocket_is_told_that_none_is_served(client: Client) -> None:
+    asked = head(client, "GET", "/$servicebus/websocket", "Upgrade: websocket", "Connection: Upgrade")
+    heard = conversation(client.port, asked)
+    assert heard.startswith(b"HTTP/1.1 501 ")
+    assert b"AMQP over WebSocket is not served" in heard
+
+
+def test_a_rule_that_xml_cannot_hold_leaves_the_list_readable(broker: LiveBroker, client: Client) -> None:
+    client.ask("PUT", "/t", entry("TopicDescription"))
+    client.ask("PUT", "/t/subscriptions/s", entry("SubscriptionDescription"))
+    rule = Rule("odd", CorrelationFilter(label="a\x00\x1b<b>"), None, 0)
+    broker.ask(lambda number: AddRule(number, "t/Subscriptions/s", rule))
+    body = client.ask("GET", "/t/subscriptions/s/rules").body
+    assert fromstring(body) is not None
+    assert "<Label>a\ufffd\ufffd&lt;b&gt;</Label>" in body
 
 
 # -- names ---------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class Administration:
         now_ms = self.namespace.now_ms()
         host = request.headers.get("host", "")[:300].partition(":")[0]
         tracking = self.namespace.tracking_text(f"{host}:{path[:300]}", now_ms)
-        response = Response(error_xml(fault.status, printable(fault.detail + tracking)), fault.status)
+        response = Response(error_xml(fault.status, fault.detail + tracking), fault.status)
         response.headers["Content-Type"] = ERROR
         finish(response, etag)
         if fault.closes:
@@ -102,6 +102,8 @@ def refuse_head(request: Request) -> None:
         raise Fault(400, "SubCode=40000. Content-Length and Transfer-Encoding contradict each other.", closes=True)
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Fault(400, "SubCode=40000. The body must be sent as it is, not compressed.", closes=True)
+    if "upgrade" in request.headers.get("connection", "").lower():
+        raise Fault(501, "SubCode=50100. AMQP over WebSocket is not served by this version: use AMQP.", closes=True)
     if len(request.scope["query_string"]) > QUERY_BYTES_MAX:
         raise bad_request(f"A query has at most {QUERY_BYTES_MAX} bytes.")
 
@@ -149,8 +151,3 @@ def finish(response: Response, etag: str | None) -> None:
     response.headers["Cache-Control"] = "no-store"
     if etag is not None:
         response.headers["ETag"] = etag
-
-
-def printable(text: str) -> str:
-    """Without characters that XML cannot hold."""
-    return "".join(char if char.isprintable() or char in "\r\n\t" else "\ufffd" for char in text)

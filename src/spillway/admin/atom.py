@@ -4,6 +4,7 @@ What comes in is read by namespace, never by prefix, and without a DTD: nothing 
 What goes out is written by hand in the service's order, because clients look at prefixes and at the order of links.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 from xml.etree.ElementTree import Element, ParseError
@@ -23,6 +24,7 @@ TYPE: Final = f"{{{SCHEMA_INSTANCE}}}type"
 # A description with a hundred rule values has some two thousand; a tree of a million costs 100 MB.
 ELEMENTS_MAX: Final = 10_000
 _OURS: Final = f"{{{SERVICE_BUS}}}"
+_NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def parse_description(body: bytes) -> Element:
@@ -76,11 +78,12 @@ def tag(name: str, text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    return escape(text, {"\r": "&#xD;"})
+    """What XML cannot hold, and AMQP can, is shown as U+FFFD: one such rule must not make a list unreadable."""
+    return escape(_NOT_IN_XML.sub("\ufffd", text), {"\r": "&#xD;"})
 
 
 def attribute(value: str) -> str:
-    return quoteattr(value)
+    return quoteattr(_NOT_IN_XML.sub("\ufffd", value))
 
 
 def description_xml(name: str, inner: str) -> str:

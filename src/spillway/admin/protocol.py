@@ -101,6 +101,10 @@ class HttpConnection(H11Protocol):
         self.timer = None
         self.refuse(408, f"A request must arrive within {self.request_timeout_s:g} s.")
 
+    def _should_upgrade(self) -> bool:
+        """The application says that it does not; uvicorn would advise the operator to install something."""
+        return False
+
     def send_400_response(self, msg: str) -> None:
         self.refuse(400, msg)
 
