@@ -21,17 +21,6 @@ from spillway.model.rule_values import rule_value
 
 LONG_MAX: Final = (1 << 63) - 1
 
-# The integer types that say their width; a long is a plain int.
-_NARROW: Final[list[tuple[type[int], int, int]]] = [
-    (Int, -(1 << 31), (1 << 31) - 1),
-    (UInt, 0, (1 << 32) - 1),
-    (ULong, 0, (1 << 64) - 1),
-    (Short, -(1 << 15), (1 << 15) - 1),
-    (UShort, 0, (1 << 16) - 1),
-    (Byte, -(1 << 7), (1 << 7) - 1),
-    (UByte, 0, (1 << 8) - 1),
-]
-
 
 def known_value(value: object) -> object:
     """What rules make of a decoded value; None where they know no such kind: then its comparisons are unknown."""
@@ -42,7 +31,7 @@ def known_value(value: object) -> object:
     if isinstance(value, Timestamp):
         return Moment(int(value))
     if isinstance(value, int):
-        return int(value)
+        return value + 0  # compiled, `int(value)` keeps the class of large ones
     if isinstance(value, float):
         return float(value)
     if isinstance(value, uuid.UUID):
@@ -60,12 +49,28 @@ def wire_value(value: object, former: object) -> object:
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
-        for kind, low, high in _NARROW:
-            if isinstance(former, kind) and low <= value <= high:
-                return kind(value)
-        return ULong(value) if value > LONG_MAX else value
+        return _integer(value, former)
     if isinstance(value, Moment):
         return Timestamp(value.ms)
     if isinstance(value, Duration):
         return rule_value(value).text
     return value
+
+
+def _integer(value: int, former: object) -> object:
+    """One by one, and not from a table: compiled code makes a plain int of what a `type[int]` makes."""
+    if isinstance(former, Int) and -(1 << 31) <= value < 1 << 31:
+        return Int(value)
+    if isinstance(former, UInt) and 0 <= value < 1 << 32:
+        return UInt(value)
+    if isinstance(former, ULong) and value >= 0:
+        return ULong(value)
+    if isinstance(former, Short) and -(1 << 15) <= value < 1 << 15:
+        return Short(value)
+    if isinstance(former, UShort) and 0 <= value < 1 << 16:
+        return UShort(value)
+    if isinstance(former, Byte) and -(1 << 7) <= value < 1 << 7:
+        return Byte(value)
+    if isinstance(former, UByte) and 0 <= value < 1 << 8:
+        return UByte(value)
+    return ULong(value) if value > LONG_MAX else value
