@@ -21,7 +21,20 @@ from spillway.model.records import (
 from spillway.store.journal import Journal
 from spillway.store.memory import MemoryJournal
 from spillway.store.sqlite import SqliteJournal
-from tests.store.listening import ALL, Desk, added, counters, everything, fields, numbers, queue_put, removed, stored
+from tests.store.listening import (
+    ALL,
+    Desk,
+    added,
+    copies,
+    counters,
+    everything,
+    fields,
+    long_message,
+    numbers,
+    queue_put,
+    removed,
+    stored,
+)
 
 Reopen = Callable[[Desk], Desk]
 
@@ -238,6 +251,63 @@ def test_changes_across_turns_that_share_a_commit_are_applied_in_order(desk: Des
     assert [(row.sequence_number, row.delivery_count) for row in rows.messages] == [
         (number, number) for number in range(1, 30) if number % 3
     ]
+
+
+# -- copies of one message ----------------------------------------------------------------------------------------
+
+
+def raws(desk: Desk, entity_id: int) -> list[bytes]:
+    return [row.message.raw for row in desk.ask(everything(entity_id)).messages]
+
+
+def test_copies_of_one_message_are_messages_of_their_own(desk: Desk) -> None:
+    message = long_message("shared ")
+    desk.submit_records(*copies(message, (1, 1), (1, 2), (2, 7)), added(1, 3))
+    desk.submit_records(MessageChanged(1, 2, DEFERRED, 5, overlay("one of three")))
+    first, second, other = desk.ask(everything(1)).messages
+    (third,) = desk.ask(LoadActive(2, 0, ALL, ALL)).messages
+    assert first.message.raw == second.message.raw == third.message.raw == message.raw
+    assert [row.message.message_id for row in (first, second, third)] == ["shared "] * 3
+    assert (first.state, first.delivery_count, first.overlay) == (ACTIVE, 0, None)
+    assert (second.state, second.delivery_count, third.delivery_count) == (DEFERRED, 5, 0)
+    assert (third.sequence_number, other.message.raw) == (7, b"body")
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_a_copy_that_is_removed_leaves_the_others(desk: Desk, reopen: Reopen, order: list[int]) -> None:
+    message = long_message("shared ")
+    places = [(1, 1), (1, 2), (2, 7)]
+    desk.submit_records(*copies(message, *places))
+    for index in order:
+        assert raws(desk, 1) + raws(desk, 2) == [message.raw] * len(places)
+        desk = reopen(desk)
+        desk.journal.recover()
+        desk.start()
+        gone = [(1, 1), (1, 2), (2, 7)][index]
+        places.remove(gone)
+        desk.submit_records(removed(*gone))
+    assert raws(desk, 1) + raws(desk, 2) == []
+
+
+def test_copies_that_move_and_change_keep_their_bytes_when_the_rest_is_gone(desk: Desk, reopen: Reopen) -> None:
+    message = long_message("shared ")
+    desk.submit_records(queue_put(3), *copies(message, (1, 1), (1, 2), (2, 7), (3, 1)))
+    desk.settle()
+    desk.submit_records(moved_to(3, 2, 1, "dead"), MessageChanged(1, 2, DEFERRED, 1, None))
+    desk.submit_records(EntityRemoved(2), removed(3, 1))
+    desk.settle()
+    desk.submit_records(MessageChanged(1, 2, ACTIVE, 2, None), moved_to(3, 3, 2), EntityRemoved(1))
+    again = reopen(desk)
+    again.journal.recover()
+    again.start()
+    assert numbers(again.ask(everything(3))) == [2, 3]
+    assert raws(again, 3) == [message.raw] * 2
+
+
+def test_copies_that_are_settled_in_the_commit_that_made_them_leave_the_last_one_whole(desk: Desk) -> None:
+    message = long_message("shared ")
+    desk.submit_records(*copies(message, (1, 1), (1, 2), (2, 7)), removed(1, 1), removed(2, 7), moved_to(2, 8, 2))
+    assert raws(desk, 1) == [] and raws(desk, 2) == [message.raw]
 
 
 # -- queries ------------------------------------------------------------------------------------------------------

@@ -25,13 +25,15 @@ from spillway.model.records import (
     Record,
     Turn,
 )
+from spillway.store.bodies import SHARED_BYTES_MIN
+from spillway.store.check import check
 from spillway.store.journal import Journal
 from spillway.store.memory import MemoryJournal
 from spillway.store.sqlite import SqliteJournal
 from tests.store.listening import Desk, fields, stored
 
 STEPS = ["add"] * 10 + ["remove"] * 5 + ["change"] * 3 + ["move"] * 3 + ["turn"] * 2 + ["ask"] * 2
-STEPS += ["put", "drop", "settle", "reopen"]
+STEPS += ["publish"] * 3 + ["put", "drop", "settle", "reopen"]
 TIMES = [NEVER, 1_000, 1_001, 2_000, 3_000]
 Choices = tuple[str, int, int, int]
 Fields = tuple[object, ...]
@@ -81,6 +83,7 @@ class Life:
             self.settle()
             if self.kind == "sqlite":
                 self.desk.journal.close()
+                assert check(self.path) == []
             self.desk = self._open(self.desk.journal)
         elif name == "put" or not self.rows:
             self._put(a)
@@ -141,12 +144,25 @@ class Life:
             row = stored(number, b"%d" % number * (c % 40), SCHEDULED if is_scheduled else ACTIVE, time_ms)
             rows[number] = row
             self._remember(MessageAdded(entity_id, _twin(row)))
+        elif name == "publish":
+            self._publish(b, c)
         elif name == "drop":
             del self.rows[entity_id]
             self.counters.pop(entity_id, None)
             self._remember(EntityRemoved(entity_id))
         elif rows:
             self._change(name, entity_id, sorted(rows)[b % len(rows)], b, c)
+
+    def _publish(self, b: int, c: int) -> None:
+        """A copy for every entity, two for the first: long ones share their bytes, short ones do not."""
+        message = stored(0, b"%d" % c * (SHARED_BYTES_MIN if c % 4 else 1)).message
+        group: list[Record] = []
+        for entity_id in [min(self.rows), *self.rows]:
+            row = StoredMessage(message, self._new_number(entity_id, b), 7_000 + c)
+            row.expires_ms = TIMES[b % 5]
+            self.rows[entity_id][row.sequence_number] = row
+            group.append(MessageAdded(entity_id, _twin(row)))
+        self.turn.add(group)
 
     def _change(self, name: str, entity_id: int, number: int, b: int, c: int) -> None:
         rows = self.rows[entity_id]
@@ -220,6 +236,7 @@ def _overlay(c: int) -> Overlay | None:
 def _twin(row: StoredMessage) -> StoredMessage:
     twin = stored(row.sequence_number, b"", row.state, row.due_ms if row.state == SCHEDULED else row.expires_ms)
     twin.message = row.message
+    twin.enqueued_ms = row.enqueued_ms
     return twin
 
 

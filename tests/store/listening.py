@@ -16,6 +16,7 @@ from spillway.model.records import (
     Rows,
     Turn,
 )
+from spillway.store.bodies import SHARED_BYTES_MIN
 from spillway.store.journal import Journal
 from spillway.store.sqlite import WAL_BYTES_MAX, SqliteJournal
 
@@ -122,6 +123,18 @@ def stored(number: int, body: bytes = b"body", state: int = ACTIVE, time_ms: int
 
 def added(entity_id: int, number: int, body: bytes = b"body", state: int = ACTIVE, time_ms: int = 0) -> MessageAdded:
     return MessageAdded(entity_id, stored(number, body, state, time_ms))
+
+
+def copies(message: Message, *places: tuple[int, int]) -> list[MessageAdded]:
+    """One message in several places (entity and number), as a topic hands it to its subscriptions."""
+    return [MessageAdded(entity_id, StoredMessage(message, number, 1_000 + number)) for entity_id, number in places]
+
+
+def long_message(name: str) -> Message:
+    """Long enough for its copies to share a body."""
+    message = Message(name.encode() * (SHARED_BYTES_MIN // len(name) + 1))
+    message.message_id = name
+    return message
 
 
 def removed(entity_id: int, number: int) -> MessageRemoved:

@@ -14,8 +14,8 @@ from spillway.store.statements import STATEMENTS
 NO_COUNTERS: Final = Counters()
 
 
-def meta_checksum(format_number: object, clock_ms: object, last_entity_id: object) -> int:
-    return crc32(repr((format_number, clock_ms, last_entity_id)).encode())
+def meta_checksum(format_number: object, clock_ms: object, last_entity_id: object, last_body_number: object) -> int:
+    return crc32(repr((format_number, clock_ms, last_entity_id, last_body_number)).encode())
 
 
 def put_checksum(put: EntityPut) -> int:
@@ -34,9 +34,9 @@ def counters_checksum(entity_id: int, counters: Counters) -> int:
     return crc32(repr(numbers).encode())
 
 
-def read_catalogue(connection: apsw.Connection, path: Path) -> tuple[Catalogue, list[int]]:
-    """The catalogue, and the removed entities whose messages are still to be deleted."""
-    clock_ms, last_entity_id = _read_meta(connection, path)
+def read_catalogue(connection: apsw.Connection, path: Path) -> tuple[Catalogue, list[int], int]:
+    """The catalogue, the removed entities whose messages are still to be deleted, and the last number of a body."""
+    clock_ms, last_entity_id, last_body_number = _read_meta(connection, path)
     due = _earliest(connection, "next_due_after_entity")
     expiry = _earliest(connection, "next_expiry_after_entity")
     entities: list[EntityRow] = []
@@ -46,7 +46,7 @@ def read_catalogue(connection: apsw.Connection, path: Path) -> tuple[Catalogue, 
         next_expiry_ms = expiry.get(put.entity_id, NEVER)
         entities.append(EntityRow(put, counters, next_due_ms, next_expiry_ms))
     graveyard = [_int(entity_id) for (entity_id,) in connection.execute(STATEMENTS["select_removed"])]
-    return Catalogue(entities, last_entity_id, clock_ms), graveyard
+    return Catalogue(entities, last_entity_id, clock_ms), graveyard, last_body_number
 
 
 def _int(value: object) -> int:
@@ -54,11 +54,11 @@ def _int(value: object) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _read_meta(connection: apsw.Connection, path: Path) -> tuple[int, int]:
+def _read_meta(connection: apsw.Connection, path: Path) -> tuple[int, int, int]:
     found = connection.execute(STATEMENTS["select_meta"]).fetchall()
-    if len(found) != 1 or meta_checksum(*found[0][:3]) != found[0][3]:
+    if len(found) != 1 or meta_checksum(*found[0][:4]) != found[0][4]:
         raise StoreDamaged(path, "the checksum of its clock and entity numbers does not hold")
-    return _int(found[0][1]), _int(found[0][2])
+    return _int(found[0][1]), _int(found[0][2]), _int(found[0][3])
 
 
 def _entity(columns: tuple[object, ...], path: Path) -> tuple[EntityPut, Counters]:

@@ -1,10 +1,12 @@
 """The full check of a journal that nobody has open. Its time grows with the depth."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import apsw
 
+from spillway.store.bodies import read_body
 from spillway.store.catalogue import read_catalogue
 from spillway.store.errors import StoreDamaged, explain
 from spillway.store.file import close_untouched, open_file
@@ -31,11 +33,12 @@ def _findings(connection: apsw.Connection, path: Path) -> Iterator[str]:
     for (finding,) in connection.execute("PRAGMA integrity_check"):
         if finding != "ok":
             yield " ".join(str(finding).split())
-    catalogue, graveyard = read_catalogue(connection, path)
+    catalogue, graveyard, _ = read_catalogue(connection, path)
     paths = {row.put.entity_id: row.put.path for row in catalogue.entities}
+    read = partial(read_body, connection.cursor())
     for columns in connection.execute(STATEMENTS["select_all"]):
         key = columns[0]
-        if isinstance(key, int) and isinstance(stored_of(columns), DamagedRow):
+        if isinstance(key, int) and isinstance(stored_of(columns, read), DamagedRow):
             entity = paths.get(entity_id_of(key), "a removed entity")
             yield f"message {sequence_number_of(key)} of {entity}: its checksum does not hold"
     counted = {columns[0]: columns[1:] for columns in connection.execute(STATEMENTS["count_rows"])}
@@ -48,6 +51,22 @@ def _findings(connection: apsw.Connection, path: Path) -> Iterator[str]:
     for entity_id in counted:
         if entity_id not in graveyard:
             yield f"there are messages of an entity {entity_id} that does not exist"
+    yield from _body_findings(connection)
+
+
+def _body_findings(connection: apsw.Connection) -> Iterator[str]:
+    """A body that is missing or damaged is found with each message that refers to it."""
+    held = dict(connection.execute(STATEMENTS["count_body_references"]))
+    for body_id, count, mirror in connection.execute(STATEMENTS["select_body_counts"]):
+        found = held.pop(body_id, 0)
+        if not isinstance(count, int) or not isinstance(mirror, int) or count + mirror:
+            yield f"body {body_id}: its count is damaged"
+        elif found != count:
+            yield f"body {body_id}: {found} messages refer to it, its count says {count}"
+    for body_id in held:
+        yield f"body {body_id}: messages refer to it, and nothing counts them"
+    for (body_id,) in connection.execute(STATEMENTS["select_uncounted_bodies"]):
+        yield f"body {body_id}: it has no count"
 
 
 def _session_findings(connection: apsw.Connection, path: Path, paths: dict[int, str]) -> Iterator[str]:

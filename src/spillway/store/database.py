@@ -4,7 +4,7 @@ Used by one thread at a time. Nothing is ever retried: after a failed sync the k
 the next sync would lie.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -25,10 +25,12 @@ from spillway.model.records import (
 )
 from spillway.store.answers import fill
 from spillway.store.batch import Batch
+from spillway.store.bodies import Bodies
 from spillway.store.catalogue import NO_COUNTERS, counters_checksum, meta_checksum, put_checksum, read_catalogue
 from spillway.store.errors import explain
 from spillway.store.file import FORMAT, PAGE_BYTES, close_untouched, open_file
 from spillway.store.rows import (
+    BODY_ID_AT,
     SEQUENCE_MASK,
     DamagedRow,
     columns_of,
@@ -49,10 +51,12 @@ class Database:
         self.wal_bytes = 0  # written to the log since it was last copied into the file
         self.clock_ms = 0
         self.last_entity_id = 0
+        self.last_body_number = 0
         self.graveyard: list[int] = []  # removed entities whose messages are still being deleted
         self.connection = open_file(path, synchronous, vfs)
         self.connection.set_wal_hook(self._on_wal)
         self._cursor = self.connection.cursor()
+        self.bodies = Bodies(self.connection)
 
     def _on_wal(self, connection: apsw.Connection, name: str, frames: int) -> int:
         self.wal_bytes = frames * PAGE_BYTES
@@ -60,11 +64,13 @@ class Database:
 
     def catalogue(self) -> Catalogue:
         try:
-            catalogue, self.graveyard = read_catalogue(self.connection, self.path)
+            catalogue, self.graveyard, self.last_body_number = read_catalogue(self.connection, self.path)
+            self.bodies.look()
         except (apsw.Error, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
         self.clock_ms = catalogue.clock_ms
         self.last_entity_id = catalogue.last_entity_id
+        self.bodies.last_number = self.last_body_number
         return catalogue
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -76,13 +82,25 @@ class Database:
         self._cursor.execute("COMMIT")
 
     def new_batch(self) -> Batch:
-        return Batch(self.read)
+        return Batch(self._take)
 
-    def read(self, key: int) -> StoredMessage | DamagedRow | None:
+    def _take(self, key: int) -> StoredMessage | DamagedRow | None:
+        """For a batch, which gives up this place and may put the message to another."""
+        columns = self._columns(key)
+        if columns is None:
+            return None
+        row = stored_of(columns, self.bodies.read)
+        if isinstance(row, StoredMessage):
+            body_id = columns[BODY_ID_AT]
+            if isinstance(body_id, int):
+                self.bodies.hold(row.message, body_id)
+        return row
+
+    def _columns(self, key: int) -> tuple[object, ...] | None:
         if self.graveyard and entity_id_of(key) in self.graveyard:
             return None
         found = self._cursor.execute(STATEMENTS["select_row"], (key,)).fetchall()
-        return stored_of(found[0]) if found else None
+        return found[0] if found else None
 
     def write(self, batch: Batch) -> None:
         """Inside `begin` and `commit`."""
@@ -90,14 +108,19 @@ class Database:
         self._write_entities(batch)
         if batch.gone:
             runs = batch.runs_gone()
+            self.bodies.release("select_body_ids", runs)
             before = self.connection.total_changes()
             cursor.executemany(STATEMENTS["delete_messages"], runs)
             if self.connection.total_changes() - before < len(batch.gone):
                 cursor.executemany(STATEMENTS["delete_parked"], runs)
         active: list[tuple[object, ...]] = []
         parked: list[tuple[object, ...]] = []
+        placed = self.bodies.place(batch)
         for key, row in batch.fresh.items():
-            columns = row.columns if isinstance(row, DamagedRow) else columns_of(key, row)
+            if isinstance(row, DamagedRow):
+                columns = row.columns
+            else:
+                columns = columns_of(key, row, placed.get(row.message) if placed else None)
             if columns[1] == 0:
                 active.append((key, *columns[3:]))
             else:
@@ -107,6 +130,7 @@ class Database:
         if parked:
             cursor.executemany(STATEMENTS["insert_parked"], parked)
         write_sessions(self.path, cursor, batch)
+        self.bodies.settle()
         self._write_counters(batch)
 
     def _write_entities(self, batch: Batch) -> None:
@@ -139,21 +163,23 @@ class Database:
             self._cursor.executemany(STATEMENTS["put_counters"], rows)
         clock_ms = max(self.clock_ms, batch.clock_ms)
         last_entity_id = max(self.last_entity_id, batch.last_entity_id)
-        if (clock_ms, last_entity_id) != (self.clock_ms, self.last_entity_id):
-            checksum = meta_checksum(FORMAT, clock_ms, last_entity_id)
-            self._cursor.execute(STATEMENTS["put_meta"], (FORMAT, clock_ms, last_entity_id, checksum))
-            self.clock_ms, self.last_entity_id = clock_ms, last_entity_id
+        now = (clock_ms, last_entity_id, self.bodies.last_number)
+        if now != (self.clock_ms, self.last_entity_id, self.last_body_number):
+            self._cursor.execute(STATEMENTS["put_meta"], (FORMAT, *now, meta_checksum(FORMAT, *now)))
+            self.clock_ms, self.last_entity_id, self.last_body_number = now
 
     def bury(self, count_max: int) -> None:
         """Delete some messages of a removed entity, inside `begin` and `commit`; all at once would stop the line."""
         entity_id = self.graveyard[0]
         bounds = (row_key(entity_id, 0), row_key(entity_id, SEQUENCE_MASK), count_max)
+        self.bodies.release("select_some_body_ids", [bounds])
         before = self.connection.total_changes()
         self._cursor.execute(STATEMENTS["delete_some_messages"], bounds)
         self._cursor.execute(STATEMENTS["delete_some_parked"], bounds)
         if self.connection.total_changes() == before:
             self._cursor.execute(STATEMENTS["forget_removed"], (entity_id,))
             del self.graveyard[0]
+        self.bodies.settle()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -166,15 +192,16 @@ class Database:
             return fill(query, self._numbered(query.entity_id, query.sequence_numbers))
         cursor = self.connection.cursor()
         try:
-            return fill(query, _of_session(query, _decoded(cursor.execute(*_question(query)))))
+            return fill(query, _of_session(query, _decoded(cursor.execute(*_question(query)), self.bodies.read)))
         finally:
             cursor.close()
 
     def _numbered(self, entity_id: int, sequence_numbers: list[int]) -> Iterator[StoredMessage | int]:
         for sequence_number in sorted(set(sequence_numbers)):
             if 0 <= sequence_number <= SEQUENCE_MASK:
-                row = self.read(row_key(entity_id, sequence_number))
-                if row is not None:
+                columns = self._columns(row_key(entity_id, sequence_number))
+                if columns is not None:
+                    row = stored_of(columns, self.bodies.read)
                     yield sequence_number if isinstance(row, DamagedRow) else row
 
     # -- keeping house ---------------------------------------------------------------------------------------------
@@ -220,9 +247,9 @@ def _of_session(query: Query, found: Iterator[StoredMessage | int]) -> Iterator[
     return (row for row in found if isinstance(row, int) or row.message.session_id == query.session_id)
 
 
-def _decoded(found: Iterator[tuple[object, ...]]) -> Iterator[StoredMessage | int]:
+def _decoded(found: Iterator[tuple[object, ...]], read_body: Callable[[int], object]) -> Iterator[StoredMessage | int]:
     for columns in found:
-        row = stored_of(columns)
+        row = stored_of(columns, read_body)
         if isinstance(row, DamagedRow):
             key = columns[0]
             assert isinstance(key, int), "a rowid is an integer"

@@ -2,11 +2,13 @@
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import apsw
 
+from spillway.store.bodies import read_body
 from spillway.store.catalogue import meta_checksum
 from spillway.store.directory import sync_directory
 from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew, StoreTooOld, is_damage
@@ -14,7 +16,7 @@ from spillway.store.rows import DamagedRow, stored_of
 from spillway.store.statements import SCHEMA, STATEMENTS
 from spillway.store.wal import damage_in_log, log_of
 
-FORMAT: Final = 2  # 1 knew no message sessions
+FORMAT: Final = 3  # 1 knew no message sessions, 2 no shared bodies; neither was released
 APPLICATION_ID: Final = 0x5370_5779  # "SpWy"
 # 7 rows of 1 KB fill a page of 8 KB with little left over: a fifth less CPU than 4 KB pages at large batches, and no
 # difference at one row a commit, where the sync decides.
@@ -71,7 +73,7 @@ def _create(path: Path, vfs: str | None) -> None:
         connection.pragma("synchronous", "FULL")
         with connection:
             connection.execute(SCHEMA)
-            connection.execute(STATEMENTS["put_meta"], (FORMAT, 0, 0, meta_checksum(FORMAT, 0, 0)))
+            connection.execute(STATEMENTS["put_meta"], (FORMAT, 0, 0, 0, meta_checksum(FORMAT, 0, 0, 0)))
             connection.pragma("application_id", APPLICATION_ID)
             connection.pragma("user_version", FORMAT)
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -145,10 +147,11 @@ def check_indexes(path: Path, connection: apsw.Connection) -> None:
     A row that is damaged itself is reported when it is read. A sound one that its index has elsewhere would expire or
     fall due at the wrong time, and nobody would know.
     """
+    read = partial(read_body, connection.cursor())
     for index, statement in (("message_expiry", "disagreeing_expiry"), ("parked_due", "disagreeing_due")):
         for (key,) in connection.execute(STATEMENTS[statement]).fetchall():
             found = connection.execute(STATEMENTS["select_row"], (key,)).fetchall()
-            if not found or not all(isinstance(stored_of(row), DamagedRow) for row in found):
+            if not found or not all(isinstance(stored_of(row, read), DamagedRow) for row in found):
                 raise StoreDamaged(
                     path,
                     f"its index {index} does not agree with its messages, and can be made anew from them with: "

@@ -5,6 +5,7 @@ moved and removed like any other, and stays damaged wherever it goes.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final, TypeAlias
 from zlib import crc32
 
@@ -14,10 +15,14 @@ SEQUENCE_BITS: Final = 40  # 10^12 messages an entity; 2^23 entities in the 63 b
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
 
 # key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum, overlay,
-# meta, raw
-Columns: TypeAlias = tuple[int, int, int, int, int, int, int, str | None, int, bytes | None, bytes, bytes]
+# meta, body_id, raw: one of the last two is None
+Columns: TypeAlias = tuple[
+    int, int, int, int, int, int, int, str | None, int, bytes | None, bytes, int | None, bytes | None
+]
 
-_HEAD: Final = struct.Struct("<qqqqqqqqqq")
+BODY_ID_AT: Final = 11  # among the columns
+
+_HEAD: Final = struct.Struct("<qqqqqqqqqqq")
 
 
 def row_key(entity_id: int, sequence_number: int) -> int:
@@ -43,9 +48,10 @@ def checksum_of(
     session_id: str | None,
     overlay: bytes | None,
     meta: bytes,
+    body_id: int | None,
     raw: bytes,
 ) -> int:
-    """Sizes are part of it, so that bytes cannot wander from one blob to the next."""
+    """Sizes are part of it, so that bytes cannot wander from one blob to the next; and the bytes of a shared body."""
     head = _HEAD.pack(
         key,
         state,
@@ -56,6 +62,7 @@ def checksum_of(
         enqueue_sequence_number,
         -1 if overlay is None else len(overlay),
         len(meta),
+        0 if body_id is None else body_id,
         len(raw),
     )
     if session_id is not None:
@@ -63,7 +70,8 @@ def checksum_of(
     return crc32(raw, crc32(head + meta if overlay is None else head + meta + overlay))
 
 
-def columns_of(key: int, stored: StoredMessage) -> Columns:
+def columns_of(key: int, stored: StoredMessage, body_id: int | None = None) -> Columns:
+    """With `body_id`, the bytes are there and not in this row."""
     overlay = None if stored.overlay is None else stored.overlay.pack()
     meta = stored.message.pack_meta()
     raw = stored.message.raw
@@ -79,6 +87,7 @@ def columns_of(key: int, stored: StoredMessage) -> Columns:
         stored.session_id,
         overlay,
         meta,
+        body_id,
         raw,
     )
     return (
@@ -93,7 +102,8 @@ def columns_of(key: int, stored: StoredMessage) -> Columns:
         checksum,
         overlay,
         meta,
-        raw,
+        body_id,
+        raw if body_id is None else None,
     )
 
 
@@ -105,8 +115,8 @@ class DamagedRow:
 
     def at(self, key: int) -> tuple[object, ...]:
         """The same content under another key as an active row: no checksum matches None, so it stays damaged."""
-        _, _, _, enqueued_ms, expires_ms, delivery_count, enqueue_number, _, _, overlay, meta, raw = self.columns
-        return (key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_number, None, None, overlay, meta, raw)
+        _, _, _, enqueued_ms, expires_ms, delivery_count, enqueue_number, _, _, *blobs = self.columns
+        return (key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_number, None, None, *blobs)
 
     @property
     def session_id(self) -> str | None:
@@ -115,12 +125,19 @@ class DamagedRow:
         return session_id if isinstance(session_id, str) else None
 
     @property
+    def body_id(self) -> object:
+        return self.columns[BODY_ID_AT]
+
+    @property
     def state(self) -> object:
         return self.columns[1]
 
 
-def stored_of(columns: tuple[object, ...]) -> StoredMessage | DamagedRow:
-    """A flipped byte may change a column's type as well as its value: both are damage, neither is an exception."""
+def stored_of(columns: tuple[object, ...], read_body: Callable[[int], object]) -> StoredMessage | DamagedRow:
+    """A flipped byte may change a column's type as well as its value: both are damage, neither is an exception.
+
+    `read_body` finds the bytes of a row that has none of its own.
+    """
     (
         key,
         state,
@@ -133,8 +150,11 @@ def stored_of(columns: tuple[object, ...]) -> StoredMessage | DamagedRow:
         checksum,
         overlay,
         meta,
+        body_id,
         raw,
     ) = columns
+    if raw is None and isinstance(body_id, int):
+        raw = read_body(body_id)
     if not (
         isinstance(key, int)
         and isinstance(state, int)
@@ -146,11 +166,23 @@ def stored_of(columns: tuple[object, ...]) -> StoredMessage | DamagedRow:
         and (session_id is None or isinstance(session_id, str))
         and (overlay is None or isinstance(overlay, bytes))
         and isinstance(meta, bytes)
+        and (body_id is None or isinstance(body_id, int))
         and isinstance(raw, bytes)
     ):
         return DamagedRow(columns)
     if checksum != checksum_of(
-        key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_number, session_id, overlay, meta, raw
+        key,
+        state,
+        due_ms,
+        enqueued_ms,
+        expires_ms,
+        delivery_count,
+        enqueue_number,
+        session_id,
+        overlay,
+        meta,
+        body_id,
+        raw,
     ):
         return DamagedRow(columns)
     stored = StoredMessage(unpack_message(raw, meta), sequence_number_of(key), enqueued_ms)

@@ -14,6 +14,7 @@ CREATE TABLE message (
     checksum INTEGER,
     overlay BLOB,
     meta BLOB,
+    body_id INTEGER, -- where the bytes are if they are not in `raw`
     raw BLOB
 );
 
@@ -35,6 +36,7 @@ CREATE TABLE parked (
     checksum INTEGER,
     overlay BLOB,
     meta BLOB,
+    body_id INTEGER,
     raw BLOB
 );
 
@@ -53,6 +55,22 @@ CREATE TABLE session (
 ) WITHOUT ROWID;
 
 CREATE INDEX session_ready ON session (entity_id, ready_since) WHERE active > 0;
+
+-- Bytes that several rows refer to. Each of these rows has them in its checksum.
+CREATE TABLE body (
+    id INTEGER PRIMARY KEY,
+    raw BLOB
+);
+
+-- How many rows refer to a body. `mirror` is the same below zero: a count that does not agree with it is damaged.
+CREATE TABLE body_count (
+    body_id INTEGER PRIMARY KEY,
+    count INTEGER,
+    mirror INTEGER
+);
+
+-- Empty but for the end of a transaction, when what it names is deleted.
+CREATE INDEX body_unused ON body_count (body_id) WHERE count = 0 AND mirror = 0;
 
 CREATE TABLE entity (
     id INTEGER PRIMARY KEY,
@@ -79,5 +97,6 @@ CREATE TABLE meta (
     format INTEGER,
     clock_ms INTEGER,
     last_entity_id INTEGER,
+    last_body_number INTEGER,
     checksum INTEGER
 );

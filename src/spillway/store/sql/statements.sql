@@ -1,10 +1,10 @@
 -- Every statement the store runs, by name. Rows of both message tables are read in one column order.
 
 -- name: insert_message
-INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_parked
-INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: delete_messages
 DELETE FROM message WHERE key BETWEEN ? AND ?
@@ -14,21 +14,21 @@ DELETE FROM parked WHERE key BETWEEN ? AND ?
 
 -- name: select_row
 SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM message WHERE key = ?1
 UNION ALL
 SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM parked WHERE key = ?1
 
 -- name: select_active
 SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM message WHERE key BETWEEN ? AND ? ORDER BY key
 
 -- name: select_active_of_session
 SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM message INDEXED BY message_session
 WHERE session_id IS NOT NULL AND key >> 40 = ? AND session_id = ? AND key BETWEEN ? AND ? ORDER BY key
 
@@ -65,22 +65,22 @@ SELECT key >> 40, session_id, count(*) FROM message WHERE session_id IS NOT NULL
 
 -- name: select_any
 SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM message WHERE key BETWEEN ?1 AND ?2
 UNION ALL
 SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM parked WHERE key BETWEEN ?1 AND ?2
 ORDER BY 1
 
 -- name: select_due
 SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM parked INDEXED BY parked_due WHERE state = 2 AND key >> 40 = ? ORDER BY due_ms, key
 
 -- name: select_expiring
 SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM message INDEXED BY message_expiry WHERE expires_ms > 0 AND key >> 40 = ? ORDER BY expires_ms, key
 
 -- name: next_due_after_entity
@@ -123,11 +123,59 @@ DELETE FROM message WHERE key IN (SELECT key FROM message WHERE key BETWEEN ? AN
 -- name: delete_some_parked
 DELETE FROM parked WHERE key IN (SELECT key FROM parked WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?)
 
+-- name: select_body
+SELECT raw FROM body WHERE id = ?
+
+-- name: select_any_body
+SELECT 1 FROM body_count LIMIT 1
+
+-- name: insert_body
+INSERT INTO body VALUES (?, ?)
+
+-- name: insert_body_count
+INSERT INTO body_count VALUES (?1, ?2, -?2)
+
+-- name: add_to_body_count
+UPDATE body_count SET count = count + ?2, mirror = mirror - ?2 WHERE body_id = ?1 AND count + mirror = 0
+
+-- name: delete_unused_bodies
+DELETE FROM body WHERE id IN (
+    SELECT body_id FROM body_count INDEXED BY body_unused WHERE count = 0 AND mirror = 0
+)
+
+-- name: delete_unused_body_counts
+DELETE FROM body_count INDEXED BY body_unused WHERE count = 0 AND mirror = 0
+
+-- name: select_body_ids
+SELECT body_id FROM message WHERE key BETWEEN ?1 AND ?2 AND body_id IS NOT NULL
+UNION ALL
+SELECT body_id FROM parked WHERE key BETWEEN ?1 AND ?2 AND body_id IS NOT NULL
+
+-- name: select_some_body_ids
+SELECT body_id FROM (SELECT body_id FROM message WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
+WHERE body_id IS NOT NULL
+UNION ALL
+SELECT body_id FROM (SELECT body_id FROM parked WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
+WHERE body_id IS NOT NULL
+
+-- name: count_body_references
+SELECT body_id, count(*) FROM (
+    SELECT body_id FROM message WHERE body_id IS NOT NULL
+    UNION ALL
+    SELECT body_id FROM parked WHERE body_id IS NOT NULL
+) GROUP BY body_id
+
+-- name: select_body_counts
+SELECT body_id, count, mirror FROM body_count
+
+-- name: select_uncounted_bodies
+SELECT id FROM body WHERE id NOT IN (SELECT body_id FROM body_count)
+
 -- name: put_meta
-INSERT OR REPLACE INTO meta VALUES (1, ?, ?, ?, ?)
+INSERT OR REPLACE INTO meta VALUES (1, ?, ?, ?, ?, ?)
 
 -- name: select_meta
-SELECT format, clock_ms, last_entity_id, checksum FROM meta
+SELECT format, clock_ms, last_entity_id, last_body_number, checksum FROM meta
 
 -- name: select_schema
 SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name
@@ -141,11 +189,11 @@ SELECT entity_id, sum(state = 0), sum(state = 1), sum(state = 2) FROM (
 
 -- name: select_all
 SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM message
 UNION ALL
 SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
-    overlay, meta, raw
+    overlay, meta, body_id, raw
 FROM parked
 
 -- name: disagreeing_expiry
