@@ -26,7 +26,21 @@ def test_a_queue_exists_once_whatever_the_case_of_its_name(line: Line) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a//b", "../x", "a/../b", "$cbs", "q/$DeadLetterQueue", "x" * 261, "a b", "-a", "a.", "ü"]
+    "name",
+    [
+        "",
+        "a//b",
+        "../x",
+        "a/../b",
+        "$cbs",
+        "q/$DeadLetterQueue",
+        "x" * 261,
+        "a b",
+        "-a",
+        "a.",
+        "ü",
+        "a/Subscriptions/b",
+    ],
 )
 def test_a_bad_name_is_refused_with_the_rule(line: Line, name: str) -> None:
     (failed,) = line.apply(CreateEntity(500, QUEUE, name, EntitySettings()))

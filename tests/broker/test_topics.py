@@ -181,6 +181,15 @@ def test_a_filter_that_cannot_be_evaluated_dead_letters_the_copy_with_the_reason
     assert news.received("a") == []
 
 
+def test_an_action_that_makes_no_message_dead_letters_the_copy_with_the_reason(news: News) -> None:
+    news.subscribe("b", sql("long", "size = 1", f"SET note = '{'x' * 900}'"))
+    news.send("size=1", padding=261_800)
+    (dead,) = news.deliveries("b/$DeadLetterQueue")
+    assert dead.stored.overlay is not None
+    assert dead.stored.overlay.dead_letter_reason == "FilterEvaluationException"
+    assert news.received("b") == []
+
+
 def test_a_subscription_that_does_not_want_filter_errors_drops_them(news: News) -> None:
     settings = EntitySettings()
     settings.dead_letter_on_filter_error = False

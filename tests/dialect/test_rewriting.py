@@ -325,10 +325,11 @@ def test_changes_that_make_no_message_are_refused(make: object) -> None:
 
 
 @pytest.mark.parametrize("make", IMPOSSIBLE)
-def test_a_topic_gets_the_message_as_it_was_when_the_changes_make_none(make: object) -> None:
+def test_changes_that_make_no_message_are_the_rules_error(make: object) -> None:
     assert callable(make)
     message, changes = make()
-    assert ACCESS.rewrite(message, changes) is message
+    with pytest.raises(FilterError):
+        ACCESS.rewrite(message, changes)
 
 
 NAMES = st.sampled_from(["a", "A", "b", "Long name", "größe", ""])

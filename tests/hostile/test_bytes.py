@@ -37,9 +37,10 @@ def test_b01_another_protocol_is_told_ours_and_closed(attacked: Scene, header: b
 
 
 def test_b01_http_is_answered_in_http_and_closed(attacked: Scene) -> None:
-    for request in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POST /x HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n"):
+    asked_to_close = b"Host: x\r\nConnection: close\r\n"
+    for request in (b"GET / HTTP/1.1\r\n", b"POST /x HTTP/1.1\r\nContent-Length: 99999999\r\n"):
         with attacked.attacker() as attacker:
-            attacker.say(request)
+            attacker.say(request + asked_to_close + b"\r\n")
             assert attacker.hear_end().startswith(b"HTTP/1.1 4")
 
 

@@ -92,11 +92,12 @@ def test_a_session_lock_is_renewed_for_its_full_length(sdk: PythonSdk, live: Liv
     assert renewed > datetime.now(UTC)
 
 
-def test_a_lost_session_lock_is_the_sdks_own_exception(sdk: PythonSdk, live: LiveBroker, talks: str) -> None:
+def test_a_lost_session_lock_is_the_sdks_own_exception(sdk: PythonSdk, live: LiveBroker) -> None:
+    talks = live.queue(requires_session=True, lock_s=10)
     send(sdk, talks, "a", "a1")
     receiver = accept(sdk, talks, "a")
     message = take_one(receiver)
-    live.advance(61)
+    live.advance(11)
     with pytest.raises(SessionLockLostError):
         receiver.complete_message(message)
 
@@ -131,9 +132,9 @@ def test_plain_and_session_receivers_keep_to_their_own_entities(sdk: PythonSdk, 
 
 
 def test_scheduled_messages_join_their_session(sdk: PythonSdk, live: LiveBroker, talks: str) -> None:
-    due = datetime.now(UTC) + timedelta(seconds=600)
+    due = datetime.now(UTC) + timedelta(seconds=30)
     sdk.sender(talks).schedule_messages(ServiceBusMessage("later", session_id="a"), due)
-    live.advance(601)
+    live.advance(31)  # and what other tests moved it by
     assert text_of(take_one(accept(sdk, talks, "a"))) == "later"
 
 

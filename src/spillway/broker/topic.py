@@ -32,6 +32,7 @@ class PropertyAccess:
         return MessageProperties()
 
     def rewrite(self, message: Message, changes: ChangedProperties) -> Message:
+        """`FilterError` if the changes make no message of it: too large, for one."""
         return message
 
 
@@ -88,10 +89,11 @@ class Subscription(Queue):
                     continue
                 changes = rule.action.apply(properties, self._seed_for(rule, number))
                 changes.set_user(RULE_NAME, rule.rule.name)  # as Azure does
+                copy = self.topic.access.rewrite(message, changes)
             except FilterError as error:
                 self._dead_letter_for(error, message, number, group, decided)
                 continue
-            self._copy(self.topic.access.rewrite(message, changes), number, group, decided)
+            self._copy(copy, number, group, decided)
         if is_wanted:
             self._copy(message, number, group, decided)
 

@@ -16,7 +16,6 @@ from spillway.dialect.rewriting import rewritten
 from spillway.model import properties as names
 from spillway.model.message import NEVER, NO_TTL, Message
 from spillway.model.properties import ChangedProperties, Duration, MessageProperties, Moment, fold
-from spillway.model.rules import FilterError
 
 # Fields of the properties section, by position [3.2.4].
 _TO: Final = 2
@@ -138,8 +137,4 @@ class EncodedAccess(PropertyAccess):
         return EncodedProperties(message, sequence_number, now_ms)
 
     def rewrite(self, message: Message, changes: ChangedProperties) -> Message:
-        """The changed copy. Where the changes would make it no message that can be sent, the copy is left as it is."""
-        try:
-            return rewritten(message, changes)
-        except FilterError:
-            return message
+        return rewritten(message, changes)

@@ -66,6 +66,8 @@ def name_problem(name: str) -> str | None:
     for part in name.split("/"):
         if part == "" or part == "." or part == "..":
             return "the parts of an entity name between slashes must not be empty, '.' or '..'"
+        if part.lower() == "subscriptions":
+            return "no part of an entity name between slashes is 'Subscriptions': that is where subscriptions are"
     return None
 
 
