@@ -60,6 +60,7 @@ class LiveBroker:
 
     def __init__(self, directory: Path, journal: Journal | None = None) -> None:
         self._journal = journal or MemoryJournal()
+        self.directory = directory
         self.certificates = ensure_certificates(directory, "localhost")
         self.faults: list[BaseException] = []  # for which the broker would have stopped itself
         self._names = itertools.count(1)
