@@ -39,8 +39,15 @@ def sections() -> dict[str, str]:
 
 
 def commands() -> dict[str, Any]:
-    group: Any = typer.main.get_command(make_app())
-    return dict(group.commands)
+    """By the words that call them: `serve`, or `fault add` for one of a group."""
+    found: dict[str, Any] = {}
+    app: Any = typer.main.get_command(make_app())
+    for name, command in app.commands.items():
+        if hasattr(command, "commands"):
+            found |= {f"{name} {verb}": each for verb, each in command.commands.items()}
+        else:
+            found[name] = command
+    return found
 
 
 def options(command: Any) -> set[str]:

@@ -1,9 +1,11 @@
-"""The administration API as an ASGI application: reads a request, checks who asks, answers in Atom.
+"""The administration API as an ASGI application: reads a request, checks who asks, answers in Atom, or in JSON under
+`/$spillway/`.
 
 A request is refused before its body is read where that is possible, and what it may cost is bounded: header lines,
 path, body. No text made here shows a token.
 """
 
+import json
 import logging
 from collections import Counter
 from email.utils import formatdate
@@ -14,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from spillway.admin.atom import error_xml
+from spillway.admin.control import Control, is_control
 from spillway.admin.faults import Fault, bad_request, of_broker
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.paths import decode_path, parse_target
@@ -27,6 +30,7 @@ SWALLOWED_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is too large: a 
 HEADERS_MAX: Final = 100
 QUERY_BYTES_MAX: Final = 4_096
 ERROR: Final = "application/xml; charset=utf-8"
+JSON: Final = "application/json"
 ONCE: Final = ("authorization", "if-match", "content-length", "transfer-encoding", "content-encoding", "host")
 
 
@@ -34,6 +38,7 @@ class Administration:
     def __init__(self, namespace: AdministeredNamespace) -> None:
         self.namespace = namespace
         self.service = Service(namespace)
+        self.control = Control(namespace)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "WebSockets and lifespan are not handed here"
@@ -52,6 +57,9 @@ class Administration:
             path = decode_path(request.scope["raw_path"])
             query = request.scope["query_string"].decode("ascii", "replace")
             self.authorise(request, path, query)
+            if is_control(path):
+                body = await read_body(request)
+                return json_response(await self.control.answer(request.method, path, query, body), 200)
             target = parse_target(path)
             body = await read_body(request)
             call = Call(request.method, target, query, base_of(request), request.headers.get("if-match"), body)
@@ -82,9 +90,12 @@ class Administration:
         now_ms = self.namespace.now_ms()
         host = request.headers.get("host", "")[:300].partition(":")[0]
         tracking = self.namespace.tracking_text(f"{host}:{path[:300]}", now_ms)
-        response = Response(error_xml(fault.status, fault.detail + tracking), fault.status)
-        response.headers["Content-Type"] = ERROR
-        finish(response, etag)
+        if is_control(path):
+            response = json_response(json.dumps({"error": fault.detail + tracking}) + "\n", fault.status)
+        else:
+            response = Response(error_xml(fault.status, fault.detail + tracking), fault.status)
+            response.headers["Content-Type"] = ERROR
+            finish(response, etag)
         if fault.closes:
             response.headers["Connection"] = "close"
         return response
@@ -143,6 +154,13 @@ def response_of(reply: Reply, etag: str | None) -> Response:
     if reply.content_type is not None:
         response.headers["Content-Type"] = reply.content_type
     finish(response, etag)
+    return response
+
+
+def json_response(text: str, status: int) -> Response:
+    response = Response(text, status)
+    response.headers["Content-Type"] = JSON
+    finish(response, None)
     return response
 
 

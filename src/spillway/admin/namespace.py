@@ -24,3 +24,4 @@ class AdministeredNamespace:
     now_ms: Callable[[], int]
     tracking_text: Callable[[str, int], str]
     created_ms: int
+    facts: Callable[[], dict[str, object]]  # what `status` shows besides name, version and time

@@ -25,6 +25,7 @@ def administer(server: "NamespaceServer") -> "Front":
             now_ms=server.clock.now_ms,
             tracking_text=server.tracking.tracking_text,
             created_ms=server.clock.now_ms(),
+            facts=server.facts,
         )
     )
     server.door.http = front

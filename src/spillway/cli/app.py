@@ -47,9 +47,13 @@ def make_app() -> typer.Typer:
     for name in sorted(module.name for module in pkgutil.iter_modules(cli.__path__)):
         if name == "app":
             continue
-        command = getattr(importlib.import_module(f"spillway.cli.{name}"), "command", None)
+        module = importlib.import_module(f"spillway.cli.{name}")
+        command = getattr(module, "command", None)
         if command is not None:
             app.command(name.replace("_", "-"))(command)
+        group = getattr(module, "group", None)  # of several commands: `spillway NAME VERB`
+        if group is not None:
+            app.add_typer(group, name=name.replace("_", "-"))
     return app
 
 

@@ -127,6 +127,11 @@ class Counters:
         else:
             self.scheduled += count
 
+    @property
+    def total(self) -> int:
+        """Messages in any state."""
+        return self.active + self.deferred + self.scheduled
+
     def is_sound(self) -> bool:
         return min(self.active, self.deferred, self.scheduled, self.size_bytes) >= 0
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from spillway.broker.topic import Subscription
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.properties import EncodedAccess
 from spillway.dialect.rights import Rights
-from spillway.model.entity import QUEUE, TOPIC, EntitySettings, settings_from_json
+from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, settings_from_json
 from spillway.model.errors import EntityAlreadyExists
 from spillway.model.rules import Rule
 from spillway.server.clock import BrokerClock, Clock
@@ -91,6 +92,18 @@ class NamespaceServer:
         """Queues and topics as they were written when they were made."""
         entities = self.core.directory.by_id.values()
         return sorted(entity.path for entity in entities if kind_of(entity) in (QUEUE, TOPIC))
+
+    def facts(self) -> dict[str, object]:
+        """What an operator is shown of it, in numbers that are kept anyway."""
+        kinds = Counter(kind_of(entity) for entity in self.core.directory.by_id.values())
+        return {
+            "queues": kinds[QUEUE],
+            "topics": kinds[TOPIC],
+            "subscriptions": kinds[SUBSCRIPTION],
+            "messages": sum(entity.counters.total for entity in self.core.directory.by_id.values()),
+            "connections": len(self.pump.connections),
+            "is_disk_nearly_full": self.core.is_disk_full,
+        }
 
     def start(self) -> None:
         """Begin to decide and to remember; nobody can connect yet."""
