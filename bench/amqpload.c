@@ -28,7 +28,8 @@
 
 /* ------------------------------------------------------------------ options */
 static const char *o_host = "127.0.0.1", *o_port = "5672", *o_user = NULL, *o_pass = "";
-static const char *o_address = "bench", *o_vhost = NULL, *o_label = "";
+static const char *o_address = "bench", *o_send_address = NULL, *o_vhost = NULL, *o_label = "";
+static long o_copies = 1, o_numbers = 0;
 static int o_senders = 1, o_receivers = 1, o_queues = 1, o_size = 1024, o_window = 1000;
 static int o_credit = 1000, o_durable = 1, o_second = 0, o_presettled = 0, o_sasl = 1, o_verbose = 0;
 static long o_count = 100000, o_warmup = 0;
@@ -168,7 +169,7 @@ static long g_total;              /* messages to send in all (or -1 while timed)
 static int g_sending_over, g_warm; static uint64_t t_start, t_warm, t_last_ack, t_last_rx, t_progress;
 static int g_warm_s, g_warm_r; static uint64_t t_warm_s, t_warm_r; static long ws_acked, wr_recv;
 static long w_acked, w_recv; static double cpu_b0, cpu_s0; static Hist h_send, h_e2e, h_settle; static char g_err[512];
-static uint8_t *msg; static size_t msg_len, msg_ts_off, msg_id_off, msg_group_off;
+static uint8_t *msg; static size_t msg_len, msg_ts_off, msg_id_off, msg_group_off, msg_n_off, msg_g_off;
 static uint64_t *settle_ts;
 static const char MAGIC[8] = {'A','M','Q','P','L','O','A','D'};
 
@@ -188,6 +189,11 @@ static void build_message(void) {
         for (int i = 0; i < 9; i++) e_null(&b);
         b1(&b, 0xa1); b1(&b, 8); msg_group_off = b.len; bn(&b, "g0000000", 8); list_end(&b, at, 11);
     } else { for (int i = 0; i < 5; i++) e_null(&b); e_sym(&b, "application/octet-stream"); list_end(&b, at, 7); }
+    if (o_numbers > 0) { /* application-properties: n, an int, and g, a string, for rules to look at */
+        b1(&b, 0); b1(&b, 0x53); b1(&b, 0x74); b1(&b, 0xc1); b1(&b, 1 + 3 + 5 + 3 + 4); b1(&b, 4);
+        b1(&b, 0xa1); b1(&b, 1); b1(&b, 'n'); b1(&b, 0x71); msg_n_off = b.len; b4(&b, 0);
+        b1(&b, 0xa1); b1(&b, 1); b1(&b, 'g'); b1(&b, 0xa1); b1(&b, 2); b1(&b, 'g'); msg_g_off = b.len; b1(&b, '0');
+    }
     if (o_size < 16) o_size = 16;
     b1(&b, 0); b1(&b, 0x53); b1(&b, 0x75); b1(&b, 0xb0); b4(&b, o_size);
     bn(&b, MAGIC, 8); msg_ts_off = b.len;
@@ -238,6 +244,7 @@ static void put_transfer(Conn *c, uint64_t t) {
     static const char hx[] = "0123456789abcdef"; uint64_t k = ((uint64_t)c->idx << 48) | (uint64_t)(g_sent + 1);
     for (int i = 15; i >= 0; i--) { msg[msg_id_off + i] = hx[k & 15]; k >>= 4; }
     if (o_groups > 0) { char g[9]; snprintf(g, sizeof g, "g%07u", (unsigned)(g_sent % o_groups) % 10000000u); memcpy(msg + msg_group_off, g, 8); }
+    if (o_numbers > 0) { p4(msg + msg_n_off, (uint32_t)(g_sent % o_numbers)); msg[msg_g_off] = '0' + g_sent % o_numbers % 5; }
     size_t room = (c->remote_max_frame ? c->remote_max_frame : 0xffffffffu) - 64;
     do {
         size_t n = msg_len - off; int more = 0; if (n > room) { n = room; more = 1; }
@@ -420,8 +427,8 @@ static void connect_all(void) {
     nconns = o_senders + o_receivers; conns = calloc(nconns, sizeof *conns); settle_ts = calloc((size_t)(o_second ? nconns : 1) * RING, 8);
     for (int i = 0; i < nconns; i++) {
         Conn *c = &conns[i]; c->idx = i; c->sender = i >= o_receivers; int k = c->sender ? i - o_receivers : i;
-        char *pct = strstr((char *)o_address, "%d");
-        if (pct) snprintf(c->address, sizeof c->address, "%.*s%d%s", (int)(pct - o_address), o_address, k % o_queues, pct + 2); else snprintf(c->address, sizeof c->address, "%s", o_address);
+        const char *a = c->sender && o_send_address ? o_send_address : o_address, *pct = strstr(a, "%d");
+        if (pct) snprintf(c->address, sizeof c->address, "%.*s%d%s", (int)(pct - a), a, k % o_queues, pct + 2); else snprintf(c->address, sizeof c->address, "%s", a);
         c->fd = socket(ai->ai_family, SOCK_STREAM, 0); if (connect(c->fd, ai->ai_addr, ai->ai_addrlen)) die("connect %s:%s: %s", o_host, o_port, strerror(errno));
         int one = 1; setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); fcntl(c->fd, F_SETFL, O_NONBLOCK);
         struct epoll_event ev = {.events = EPOLLIN, .data.ptr = c}; epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &ev);
@@ -446,6 +453,9 @@ static void usage(void) {
       "  --no-sasl                     bare AMQP header, no SASL layer\n"
       "  --vhost NAME                  hostname field of sasl-init/open (default: host)\n"
       "  --address A                   node; a %%d in it becomes link number modulo --queues\n"
+      "  --send-address A              where senders send to, if not there\n"
+      "  --copies N                    every message is received N times (a topic); rate and CPU are then of copies\n"
+      "  --numbers N                   application properties n (0 to N - 1) and g ('g0' to 'g4', n modulo 5)\n"
       "  --queues N                    number of distinct nodes (1)\n"
       "  --senders N --receivers N     links, each on its own connection (1 1)\n"
       "  --count N                     messages in all, over all senders (100000);\n"
@@ -469,7 +479,7 @@ static void usage(void) {
 }
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
-    static struct option lo[] = {{"host",1,0,1},{"port",1,0,2},{"user",1,0,3},{"pass",1,0,4},{"no-sasl",0,0,5},{"vhost",1,0,6},{"address",1,0,7},{"queues",1,0,8},{"senders",1,0,9},{"receivers",1,0,10},{"count",1,0,11},{"duration",1,0,12},{"warmup",1,0,13},{"size",1,0,14},{"window",1,0,15},{"credit",1,0,16},{"rate",1,0,17},{"groups",1,0,18},{"non-durable",0,0,19},{"presettled",0,0,20},{"second",0,0,21},{"pid",1,0,22},{"idle",1,0,23},{"label",1,0,24},{"verbose",0,0,25},{"think",1,0,26},{"terminus-durable",0,0,27},{"schedule",1,0,28},{"defer",0,0,29},{0,0,0,0}};
+    static struct option lo[] = {{"host",1,0,1},{"port",1,0,2},{"user",1,0,3},{"pass",1,0,4},{"no-sasl",0,0,5},{"vhost",1,0,6},{"address",1,0,7},{"queues",1,0,8},{"senders",1,0,9},{"receivers",1,0,10},{"count",1,0,11},{"duration",1,0,12},{"warmup",1,0,13},{"size",1,0,14},{"window",1,0,15},{"credit",1,0,16},{"rate",1,0,17},{"groups",1,0,18},{"non-durable",0,0,19},{"presettled",0,0,20},{"second",0,0,21},{"pid",1,0,22},{"idle",1,0,23},{"label",1,0,24},{"verbose",0,0,25},{"think",1,0,26},{"terminus-durable",0,0,27},{"schedule",1,0,28},{"defer",0,0,29},{"send-address",1,0,30},{"copies",1,0,31},{"numbers",1,0,32},{0,0,0,0}};
     int o; while ((o = getopt_long(argc, argv, "", lo, NULL)) != -1) switch (o) {
         case 1: o_host = optarg; break; case 2: o_port = optarg; break; case 3: o_user = optarg; break; case 4: o_pass = optarg; break;
         case 5: o_sasl = 0; break; case 6: o_vhost = optarg; break; case 7: o_address = optarg; break; case 8: o_queues = atoi(optarg); break;
@@ -478,8 +488,9 @@ int main(int argc, char **argv) {
         case 17: o_rate = atof(optarg); break; case 18: o_groups = atoi(optarg); break; case 19: o_durable = 0; break; case 20: o_presettled = 1; break; case 21: o_second = 1; break;
         case 22: if (o_npids < 64) o_pids[o_npids++] = atoi(optarg); break; case 23: o_idle = atof(optarg); break; case 24: o_label = optarg; break; case 25: o_verbose = 1; break; case 26: o_think_ms = atof(optarg); break; case 27: o_terminus = 2; break;
         case 28: o_schedule_s = atof(optarg); break; case 29: o_defer = o_second = 1; break;
+        case 30: o_send_address = optarg; break; case 31: o_copies = atol(optarg); break; case 32: o_numbers = atol(optarg); break;
         default: usage(); }
-    if (o_window >= RING || o_window < 1 || o_credit < 1 || o_queues < 1 || o_senders + o_receivers < 1) usage();
+    if (o_window >= RING || o_window < 1 || o_credit < 1 || o_queues < 1 || o_copies < 1 || o_senders + o_receivers < 1) usage();
     build_message(); ep = epoll_create1(0); connect_all();
     uint64_t t0 = now_ns();
     while (!all_in(ST_RUN)) { spin(50); if (g_conn_err || now_ns() - t0 > 15000000000ull) die("not connected: %s", g_err[0] ? g_err : "timeout"); }
@@ -494,7 +505,7 @@ int main(int argc, char **argv) {
         long goal = g_total >= 0 ? g_total : (g_sending_over ? g_sent : -1);
         if (goal >= 0) {
             int sdone = !o_senders || g_acked + g_rejected >= goal;
-            int rdone = !o_receivers || g_recv >= (o_senders ? (o_presettled ? g_sent : g_acked) : goal);
+            int rdone = !o_receivers || g_recv >= (o_senders ? (o_presettled ? g_sent : g_acked) * o_copies : goal);
             if (o_second && o_receivers) for (int i = 0; i < nconns; i++) if (!conns[i].sender && conns[i].outstanding_settle > 0) rdone = 0;
             if (sdone && rdone) break;
         }
@@ -505,7 +516,7 @@ int main(int argc, char **argv) {
     if (!g_warm_r) t_warm_r = t_start;
     long na = g_acked - ws_acked, nr = g_recv - wr_recv; uint64_t tl = t_last_ack > t_last_rx ? t_last_ack : t_last_rx;
     /* a message that is both sent and received in the window counts once, one that is only sent or only received counts half */
-    double n = o_senders && o_receivers ? (g_acked - w_acked + g_recv - w_recv) / 2.0 : (o_senders ? g_acked - w_acked : g_recv - w_recv);
+    double n = o_copies > 1 ? g_recv - w_recv : o_senders && o_receivers ? (g_acked - w_acked + g_recv - w_recv) / 2.0 : (o_senders ? g_acked - w_acked : g_recv - w_recv);
     double sa = t_last_ack > t_warm_s ? (t_last_ack - t_warm_s) / 1e9 : 0, sr = t_last_rx > t_warm_r ? (t_last_rx - t_warm_r) / 1e9 : 0, el = tl > t_warm ? (tl - t_warm) / 1e9 : 0;
     for (int i = 0; i < nconns; i++) { Conn *c = &conns[i]; if (c->state == ST_DEAD) continue; c->state = ST_CLOSING; size_t f, k; /* detach, end; close follows the peer's end */
         f = frame_begin(&c->out, 0); k = list_begin(&c->out, 0x16); b1(&c->out, 0x43); e_bool(&c->out, 1); list_end(&c->out, k, 2); frame_end(&c->out, f);

@@ -49,8 +49,10 @@ class Scenario:
     queues: int
     window: int
     what: str
+    copies: int = 1  # of every message: sent to a topic, received from its subscriptions
 
 
+SUBSCRIPTIONS = 50
 SCENARIOS = {
     "1+1": Scenario(60_000, 10_000, 1, 1, 1, 1000, "1 sender, 1 receiver, 1000 in flight"),
     "send": Scenario(40_000, 8_000, 1, 0, 1, 1000, "1 sender alone"),
@@ -58,6 +60,16 @@ SCENARIOS = {
     "8+8": Scenario(80_000, 16_000, 8, 8, 8, 1000, "8 senders, 8 receivers, 8 queues"),
     "w1": Scenario(1_500, 200, 1, 1, 1, 1, "1 sender that waits for each acknowledgement"),
     "8xw1": Scenario(5_000, 800, 8, 8, 8, 1, "8 such senders"),
+    "fanout": Scenario(
+        2_000,
+        300,
+        5,
+        SUBSCRIPTIONS,
+        SUBSCRIPTIONS,
+        100,
+        "topic, 50 subscriptions, 10 copies a message; rates of copies",
+        10,
+    ),
 }
 
 
@@ -69,6 +81,7 @@ class Target:
     port: int
     pid: int
     options: list[str]
+    fan_out: list[str]  # where the messages of a topic are sent to and received from
     scale: float = 1.0
     results: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
@@ -95,13 +108,32 @@ def build_load_generator(directory: Path) -> Path:
 
 def start_ours(stack: ExitStack, directory: Path, name: str, python_path: Path) -> Target:
     """Receivers settle as the SDKs do: unsettled disposition, and the broker's answer is waited for (`--second`)."""
+    config = directory / "fanout.json"
+    config.write_text(json.dumps(fan_out_config()))
     broker = BrokerProcess(
-        directory / name, queues=[f"bench{number}" for number in range(QUEUES)], python_path=python_path
+        directory / name, queues=[f"bench{number}" for number in range(QUEUES)], config=config, python_path=python_path
     )
     broker.start()
     stack.callback(broker.close)
-    options = ["--user", "RootManageSharedAccessKey", "--pass", "SAS_KEY_VALUE", "--address", "bench%d", "--second"]
-    return Target(name, broker.port, broker.pid, options, OUR_SCALE)
+    options = ["--user", "RootManageSharedAccessKey", "--pass", "SAS_KEY_VALUE", "--second"]
+    fan_out = ["--send-address", "fan", "--address", "fan/Subscriptions/s%d", "--numbers", "100"]
+    return Target(name, broker.port, broker.pid, [*options, "--address", "bench%d"], fan_out, OUR_SCALE)
+
+
+def fan_out_config() -> dict[str, Any]:
+    """A topic whose messages have a number n below 100 and g, 'g0' to 'g4': 25 subscriptions with an SQL filter and 25
+    with a correlation filter, of which each message matches five and five."""
+    subscriptions = []
+    for number in range(SUBSCRIPTIONS):
+        part = number % 5
+        if number % 2 == 0:
+            low = number // 2 % 5 * 20
+            rule = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": f"n >= {low} AND n < {low + 20}"}}
+        else:
+            rule = {"FilterType": "Correlation", "CorrelationFilter": {"Properties": {"g": f"g{part}"}}}
+        subscriptions.append({"Name": f"s{number}", "Rules": [{"Name": "only", "Properties": rule}]})
+    topic = {"Name": "fan", "Subscriptions": subscriptions}
+    return {"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Topics": [topic]}], "Logging": {"Type": "Console"}}}
 
 
 def start_rabbit(stack: ExitStack, directory: Path) -> list[Target]:
@@ -113,11 +145,13 @@ def start_rabbit(stack: ExitStack, directory: Path) -> list[Target]:
     )
     stack.callback(subprocess.run, [script, "stop", home, str(RABBIT_PORT)], check=False, timeout=60)
     pid = int(started.stdout.split()[-1])
-    common = ["--user", "guest", "--pass", "guest", "--vhost", "vhost:/", "--address"]
-    return [
-        Target("rabbit-classic", RABBIT_PORT, pid, [*common, "/amq/queue/cq%d"]),
-        Target("rabbit-quorum", RABBIT_PORT, pid, [*common, "/amq/queue/qq%d"]),
-    ]
+    common = ["--user", "guest", "--pass", "guest", "--vhost", "vhost:/"]
+    targets = []
+    for name, letter in (("rabbit-classic", "c"), ("rabbit-quorum", "q")):
+        fan_out = ["--send-address", f"/exchange/{letter}fan/g%d", "--address", f"/amq/queue/{letter}f%d"]
+        options = [*common, "--address", f"/amq/queue/{letter}q%d"]
+        targets.append(Target(name, RABBIT_PORT, pid, options, fan_out))
+    return targets
 
 
 def start_targets(stack: ExitStack, directory: Path, compiled: Path, only: set[str]) -> list[Target]:
@@ -147,6 +181,8 @@ def measure(load: Path, target: Target, name: str, scale: float, size_bytes: int
     command += ["--queues", str(scenario.queues), "--window", str(scenario.window), "--credit", "1000"]
     command += ["--count", str(int(scenario.count * factor)), "--warmup", str(int(scenario.warmup * factor))]
     command += ["--size", str(size_bytes), "--idle", "30", *target.options]
+    if scenario.copies > 1:
+        command += ["--copies", str(scenario.copies), *target.fan_out]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if not done.stdout.strip():
         return {"error": done.stderr.strip() or f"exit {done.returncode}"}
