@@ -181,6 +181,22 @@ def test_counts_of_a_queue_are_those_of_its_messages(client: Any, broker: Broker
     assert [each.name for each in client.list_queues_runtime_properties()] == ["counted"]
 
 
+def test_the_status_of_an_entity_is_set_and_shown(client: Any) -> None:
+    queue = client.create_queue("off", status="SendDisabled")
+    assert queue.status == client.get_queue("off").status == "SendDisabled"
+    queue.status = "Disabled"
+    client.update_queue(queue)
+    assert client.get_queue("off").status == "Disabled"
+    topic = client.create_topic("news", status="Disabled")
+    subscription = client.create_subscription("news", "all", status="ReceiveDisabled")
+    assert (topic.status, subscription.status) == ("Disabled", "ReceiveDisabled")
+    topic.status = "ReceiveDisabled"
+    with pytest.raises(HttpResponseError, match="must be Active or Disabled or SendDisabled") as refused:
+        client.update_topic(topic)
+    assert refused.value.status_code == 400
+    assert client.get_topic("news").status == "Disabled"
+
+
 @pytest.mark.contract("H16")
 def test_locks_are_lost_when_the_queue_is_changed(client: Any, broker: BrokerProcess) -> None:
     client.create_queue("changed")
@@ -382,6 +398,8 @@ def test_javascript_with_topics_and_rules(node: Node) -> None:
     assert node("updateRule", "js-topic", "sub", changed)["filter"]["sqlExpression"] == "1=0"
     assert node("getTopicRuntimeProperties", "js-topic")["subscriptionCount"] == 1
     assert [each["subscriptionName"] for each in node("listSubscriptionsRuntimeProperties", "js-topic")] == ["sub"]
+    subscription = {**node("getSubscription", "js-topic", "sub"), "status": "ReceiveDisabled"}
+    assert node("updateSubscription", subscription)["status"] == "ReceiveDisabled"
     node("deleteRule", "js-topic", "sub", "sql")
     node("deleteSubscription", "js-topic", "sub")
     node("deleteTopic", "js-topic")

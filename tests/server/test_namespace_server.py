@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from spillway.model import limits
-from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
+from spillway.model.entity import QUEUE, STATUS_DISABLED, SUBSCRIPTION, TOPIC, EntitySettings
 from spillway.model.errors import EntityAlreadyExists, EntityNotFound
 from spillway.model.rules import Rule, SqlFilter
 from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
@@ -179,6 +179,20 @@ async def test_what_is_as_asked_for_is_not_touched(tmp_path: Path) -> None:
         await server.ensure_entity(kind, path.upper(), settings)
         assert server.pump.last_ticket == before
     await server.stop()
+
+
+async def test_a_file_that_has_no_word_for_the_status_leaves_it_as_it_is(tmp_path: Path) -> None:
+    disabled = EntitySettings()
+    disabled.status = STATUS_DISABLED
+    wanted = EntitySettings()
+    wanted.lock_duration_ms = 30_000
+    for settings in (disabled, wanted):
+        server = new_server(tmp_path / "journal.db")
+        server.start()
+        await server.ensure_entity(QUEUE, "q", settings)
+        found = server.core.directory.queues["q"].settings
+        assert (found.lock_duration_ms, found.status) == (settings.lock_duration_ms, STATUS_DISABLED)
+        await server.stop()
 
 
 async def test_an_entity_of_another_kind_is_said_so(server: NamespaceServer) -> None:

@@ -25,11 +25,12 @@ from spillway.broker.commands import (
     Settle,
     Undelivered,
     UpdateDisposition,
+    UpdateEntity,
 )
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Done, Effect, Load, Messages, Renewed, SendSettled, Settled
 from spillway.broker.namespace import Namespace
-from spillway.model.entity import QUEUE, EntitySettings
+from spillway.model.entity import QUEUE, STATUS_ACTIVE, EntitySettings, statuses_of
 from spillway.model.message import DEFERRED, SCHEDULED, StoredMessage
 from spillway.model.records import LoadFrom, Rows
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
@@ -67,17 +68,14 @@ class World:
         self.sender = 0
         self.receivers: dict[int, int] = {}  # link -> limit
         self.held: dict[bytes, Held] = {}
-        self.sends: dict[int, list[str]] = {}  # delivery id -> names
+        self.sends: dict[int, tuple[list[str], bool]] = {}  # delivery id -> names, whether sending was allowed
         self.settling: dict[int, tuple[str, int]] = {}  # delivery id -> (name, kind)
         self.requests: dict[int, tuple[str, list[str]]] = {}
         self.acked: set[str] = set()
         self.tried: set[str] = set()
         self.done: set[str] = set()  # told: completed, deleted or cancelled
         self.maybe_done: set[str] = set()  # asked for, never answered
-        settings = EntitySettings()
-        settings.lock_duration_ms = LOCK_MS
-        settings.max_delivery_count = 4
-        self.apply([CreateEntity(1, QUEUE, "q", settings)])
+        self.apply([CreateEntity(1, QUEUE, "q", self.settings())])
         self.sync_all()
         self.attach()
 
@@ -148,7 +146,16 @@ class World:
 
     # -- the clients -------------------------------------------------------------------------------------------
 
+    def settings(self, status: str = STATUS_ACTIVE) -> EntitySettings:
+        settings = EntitySettings()
+        settings.lock_duration_ms = LOCK_MS
+        settings.max_delivery_count = 4
+        settings.status = status
+        return settings
+
     def attach(self) -> None:
+        """Once everything is allowed again: a sender that is there stays, disabled or not."""
+        self.set_status(STATUS_ACTIVE)
         self.sender = self.number()
         commands: list[Command] = [AttachSender(self.sender, "q")]
         for _ in range(2):
@@ -162,7 +169,8 @@ class World:
         if isinstance(effect, Deliver):
             return self.hear_delivery(effect)
         if isinstance(effect, SendSettled) and effect.delivery_id in self.sends:
-            names = self.sends.pop(effect.delivery_id)
+            names, was_allowed = self.sends.pop(effect.delivery_id)
+            assert (effect.error is None) == was_allowed
             if effect.error is None:
                 self.acked.update(names)
         elif isinstance(effect, Settled) and effect.delivery_id in self.settling:
@@ -206,7 +214,7 @@ class World:
         roll = self.chance.random()
         if roll < 0.25:
             self.play_send()
-        elif roll < 0.45:
+        elif roll < 0.45 and self.receivers:
             link_id = self.chance.choice(list(self.receivers))
             self.receivers[link_id] = self.namespace.receivers[link_id].handed_count + self.chance.randint(0, 40)
             self.apply([Credit(link_id, self.receivers[link_id], self.chance.random() < 0.2)])
@@ -217,7 +225,7 @@ class World:
         elif roll < 0.85:
             self.now_ms += self.chance.choice([1, 100, 1_000, LOCK_MS])
             self.apply([])
-        elif roll < 0.87:
+        elif roll < 0.87 and self.receivers:
             link_id = self.chance.choice(list(self.receivers))
             del self.receivers[link_id]
             new_id = self.number()
@@ -226,16 +234,31 @@ class World:
             self.sync_all()
         elif roll < 0.885:
             self.crash()
+        elif roll < 0.91:
+            self.set_status(self.chance.choice(statuses_of(QUEUE)))
+        elif roll < 0.93 and not self.receivers:
+            self.attach()
         for _ in range(self.chance.randint(0, 3)):
             if self.unsynced:
                 self.sync()
+
+    def set_status(self, status: str) -> None:
+        """Changing an entity drops its locks; who may not receive any more is detached."""
+        settings = self.settings(status)
+        self.sync_all()
+        self.held.clear()
+        self.apply([UpdateEntity(self.number(), "q", settings)])
+        self.sync_all()
+        if not settings.may_receive():
+            assert self.namespace.receivers == {}
+            self.receivers.clear()
 
     def play_send(self) -> None:
         delivery_id = self.number()
         names = [f"m{delivery_id}-{n}" for n in range(self.chance.choice([1, 1, 1, 5, 40]))]
         due_ms = self.now_ms + 2_000 if self.chance.random() < 0.1 else 0
         self.tried.update(names)
-        self.sends[delivery_id] = names
+        self.sends[delivery_id] = (names, self.namespace.directory.queues["q"].settings.may_send())
         messages = [message(name.encode(), scheduled_ms=due_ms) for name in names]
         self.apply([Send(self.sender, delivery_id, messages, False, 100)])
 
@@ -316,6 +339,8 @@ class World:
 
     def drain(self) -> None:
         """Everything that is active can be received, once, and the queue is then empty."""
+        if not self.receivers:
+            self.attach()
         self.now_ms += LOCK_MS
         self.apply([])
         self.sync_all()

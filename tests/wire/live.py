@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from spillway.broker.commands import CreateEntity, DeleteEntity, PlantFault, Request
+from spillway.broker.commands import CreateEntity, DeleteEntity, PlantFault, Request, UpdateEntity
 from spillway.broker.effects import Answer, Failed
 from spillway.broker.queue import Queue
 from spillway.cli.administration import administer
@@ -24,6 +24,7 @@ from spillway.model.entity import (
     EntitySettings,
     dead_letter_path,
     entity_key,
+    settings_from_json,
     subscription_path,
 )
 from spillway.model.errors import BrokerError
@@ -139,6 +140,21 @@ class LiveBroker:
         path = subscription_path(topic, name)
         self.ask(lambda number: CreateEntity(number, SUBSCRIPTION, path, settings))
         return path
+
+    def change(self, path: str, **settings: Any) -> None:
+        """These settings of an entity get new values, as by an administrator."""
+
+        async def changed() -> EntitySettings:
+            entity = self.server.core.directory.find(path)
+            assert entity is not None
+            twin = settings_from_json(entity.settings.to_json())
+            for name, value in settings.items():
+                assert hasattr(twin, name), name
+                setattr(twin, name, value)
+            return twin
+
+        wanted = self.run(changed())
+        self.ask(lambda number: UpdateEntity(number, path, wanted))
 
     def delete(self, queue: str) -> None:
         self.ask(lambda number: DeleteEntity(number, queue))

@@ -13,7 +13,7 @@ from spillway.admin.durations import NEVER, duration_text, moment_text, parse_du
 from spillway.admin.faults import MORE, Fault, bad_request, bad_value, unserved
 from spillway.broker.effects import Description
 from spillway.model import limits
-from spillway.model.entity import FOR_EVER_MS, QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
+from spillway.model.entity import FOR_EVER_MS, QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, statuses_of
 
 OLD_VERSION: Final = "2017-04"
 FILTER_COUNTS_SINCE: Final = "2024-05"
@@ -45,7 +45,6 @@ ONE_VALUE: Final = {
     "FilteringMessagesBeforePublishing": "false",
     "IsAnonymousAccessible": "false",
     "IsClientAffine": "false",
-    "Status": "Active",
 }
 CANNOT_CHANGE: Final = ("RequiresDuplicateDetection", "EnablePartitioning")
 FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
@@ -95,8 +94,7 @@ def refuse_unserved(name: str, text: str, kind: str, is_update: bool) -> None:
     only = ONE_VALUE.get(name)
     if only is None or text.lower() == only.lower():
         return
-    if name != "Status":
-        boolean(name, text)
+    boolean(name, text)
     if is_update and name in CANNOT_CHANGE:
         raise cannot_change(name, kind)
     raise unserved(f"{name} {text[:100]}")
@@ -123,6 +121,8 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
         settings.is_batched = boolean(name, text)
     elif name == "EnableExpress":
         settings.is_express = boolean(name, text)  # kept and shown: here no message waits in memory for the disk
+    elif name == "Status":
+        settings.status = status(name, text, kind)
     elif name == "UserMetadata":
         if len(text) > limits.USER_METADATA_CHARS_MAX:
             raise bad_value(
@@ -156,6 +156,13 @@ def boolean(name: str, text: str) -> bool:
     if text in ("false", "0"):
         return False
     raise bad_value("The value must be true or false.", name, f"'{text[:100]}'")
+
+
+def status(name: str, text: str, kind: str) -> str:
+    for each in statuses_of(kind):
+        if text.lower() == each.lower():
+            return each
+    raise bad_value(f"The value must be {' or '.join(statuses_of(kind))}.", name, f"'{text[:100]}'")
 
 
 def duration_ms(name: str, text: str) -> int:
@@ -231,7 +238,7 @@ def queue_fields(shown: Description) -> list[tuple[str, str]]:
         field("MessageCount", str(count)),
         field("IsAnonymousAccessible", "false"),
         field("AuthorizationRules", ""),
-        field("Status", "Active"),
+        field("Status", settings.status),
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),
         field("AccessedAt", NEVER + "Z"),
@@ -258,7 +265,7 @@ def topic_fields(shown: Description) -> list[tuple[str, str]]:
         field("FilteringMessagesBeforePublishing", "false"),
         field("IsAnonymousAccessible", "false"),
         field("AuthorizationRules", ""),
-        field("Status", "Active"),
+        field("Status", settings.status),
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),
         field("AccessedAt", NEVER + "Z"),
@@ -292,7 +299,7 @@ def subscription_fields(shown: Description, hidden: frozenset[str]) -> list[tupl
         field("MessageCount", str(count)),
         field("MaxDeliveryCount", str(settings.max_delivery_count)),
         field("EnableBatchedOperations", truth(settings.is_batched)),
-        field("Status", "Active"),
+        field("Status", settings.status),
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),
         field("AccessedAt", accessed),

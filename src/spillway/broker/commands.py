@@ -112,6 +112,7 @@ class Request(Command):
         super().__init__()
         self.request_id = request_id
         self.path = path
+        self.is_administrative = False  # from who runs the namespace, not from one of its clients
 
 
 class RenewLocks(Request):

@@ -11,6 +11,7 @@ from spillway.broker.locks import LockTokens
 from spillway.broker.message_sessions import MessageSessions
 from spillway.broker.queue import Queue
 from spillway.broker.refill import Refill
+from spillway.broker.status import refuse_status
 from spillway.broker.topic import CompiledRule, PropertyAccess, Subscription, Topic
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
@@ -98,7 +99,10 @@ class Directory:
             return QuotaExceeded(
                 f"The namespace '{self.namespace}' has {limits.ENTITIES_MAX} entities, the most it may have."
             )
-        return self._refuse_subscription(path, settings) if kind == SUBSCRIPTION else None
+        error = refuse_status(kind, settings)
+        if error is None and kind == SUBSCRIPTION:
+            error = self._refuse_subscription(path, settings)
+        return error
 
     def _refuse_subscription(self, path: str, settings: EntitySettings) -> BrokerError | None:
         topic = self.topics.get(entity_key(split_subscription(path)[0]))
@@ -186,29 +190,29 @@ class Directory:
 
     # -- changing -----------------------------------------------------------------------------------------------
 
-    def update(self, entity: Entity, settings: EntitySettings, decided: Decided) -> BrokerError | None:
+    def refuse_update(self, entity: Entity, settings: EntitySettings) -> BrokerError | None:
+        if not isinstance(entity, Queue):
+            return refuse_status(TOPIC, settings)
+        if entity.dead_letters is None:
+            return NotAllowed(f"'{entity.path}' takes its settings from the entity it belongs to.")
+        if settings.requires_session != entity.settings.requires_session:
+            return ArgumentError(
+                f"The value for the RequiresSession property of an existing entity ('{entity.path}') cannot be "
+                "changed. Delete the entity and create it again."
+            )
+        return refuse_status(QUEUE, settings)
+
+    def update(self, entity: Entity, settings: EntitySettings, decided: Decided) -> None:
         """Locks are lost when an entity changes (contract H16). The rules of a subscription stay as they are."""
         settings.created_ms = entity.settings.created_ms
         settings.updated_ms = decided.now_ms
-        if isinstance(entity, Queue):
-            dead_letters = entity.dead_letters
-            if dead_letters is None:
-                return NotAllowed(f"'{entity.path}' takes its settings from the entity it belongs to.")
-            if settings.requires_session != entity.settings.requires_session:
-                return ArgumentError(
-                    f"The value for the RequiresSession property of an existing entity ('{entity.path}') cannot be "
-                    "changed. Delete the entity and create it again."
-                )
-            settings.rules = entity.settings.rules
-            for changed in (entity, dead_letters):
-                changed.settings = settings
+        settings.rules = entity.settings.rules
+        for changed in self.with_dead_letters(entity):
+            changed.settings = settings
+            decided.touch(changed)
+            if isinstance(changed, Queue):
                 changed.drop_locks(decided)
-                decided.touch(changed)
-        else:
-            entity.settings = settings
-            decided.touch(entity)
         self.remember(entity, decided)
-        return None
 
     def add_rule(self, subscription: Subscription, rule: Rule, decided: Decided) -> BrokerError | None:
         if self._find_rule(subscription, rule.name) is not None:
@@ -263,18 +267,19 @@ class Directory:
         if isinstance(entity, Topic):
             gone: list[Entity] = []
             for subscription in entity.subscriptions.values():
-                gone += self._with_dead_letters(subscription)
+                gone += self.with_dead_letters(subscription)
             gone.append(entity)
             return gone
         assert isinstance(entity, Queue), "an entity is a topic or a queue"
         if entity.dead_letters is None:
             return None
-        return self._with_dead_letters(entity)
+        return self.with_dead_letters(entity)
 
-    def _with_dead_letters(self, queue: Queue) -> list[Entity]:
-        dead_letters = queue.dead_letters
-        assert dead_letters is not None, "a queue has its dead letters"
-        return [dead_letters, queue]
+    def with_dead_letters(self, entity: Entity) -> list[Entity]:
+        """What has the settings of this one, itself last."""
+        if isinstance(entity, Queue) and entity.dead_letters is not None:
+            return [entity.dead_letters, entity]
+        return [entity]
 
     def forget(self, entity: Entity) -> None:
         key = entity_key(entity.path)

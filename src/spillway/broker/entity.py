@@ -4,7 +4,7 @@ from spillway.broker.decided import Decided, Touchable
 from spillway.broker.loads import Loads
 from spillway.model import limits
 from spillway.model.entity import FOR_EVER_MS, EntitySettings
-from spillway.model.errors import BrokerError, MessageTooLarge, QuotaExceeded
+from spillway.model.errors import BrokerError, MessageTooLarge, QuotaExceeded, entity_disabled
 from spillway.model.message import NEVER, NO_TTL, SCHEDULED, Message, StoredMessage
 from spillway.model.records import Counters, MessageAdded, Record
 
@@ -41,6 +41,8 @@ class Entity(Touchable):
 
     def refuse_send(self, messages: list[Message]) -> BrokerError | None:
         """Why these messages cannot be taken, or None."""
+        if not self.settings.may_send():
+            return entity_disabled(self.path, self.settings.status)
         total = 0
         for message in messages:
             size = len(message.raw)

@@ -178,6 +178,13 @@ class MessageSessions(Sessions):
                 self.queue.give_back(lock)
             self._lose(lane, decided)
 
+    def forget_receivers(self) -> list[int]:
+        waiting = [waiting.attach.link_id for waiting in self.waiting]
+        self.waiting.clear()
+        for lane in self.locked.values():
+            lane.receivers.links.clear()
+        return waiting
+
     def due_ms(self) -> int:
         due = 0
         for lane in self.locked.values():

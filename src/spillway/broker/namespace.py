@@ -65,10 +65,11 @@ from spillway.broker.loads import Loads
 from spillway.broker.locks import Lock, LockTokens
 from spillway.broker.message_sessions import ListSessionsStep, MessageSessions, ReadStateStep, session_lock_lost
 from spillway.broker.queue import Queue
+from spillway.broker.status import refuse_receiver, refuse_request, refuse_sender
 from spillway.broker.sweeps import SweepDue, SweepExpired
 from spillway.broker.topic import PropertyAccess, Subscription
-from spillway.model.entity import SUBSCRIPTION, entity_key
-from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, ServerBusy
+from spillway.model.entity import SUBSCRIPTION, EntitySettings, entity_key
+from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, ServerBusy, entity_disabled
 from spillway.model.message import NEVER, Message
 from spillway.model.records import Catalogue, EntityRemoved, Record, SessionStatePut
 from spillway.model.settlement import RELEASE, Settlement
@@ -261,7 +262,7 @@ class Namespace:
         elif isinstance(entity, Subscription):
             error = NotAllowed(f"'{entity.path}' is a subscription: send to its topic, '{entity.topic.path}'.")
         else:
-            error = self.faults.find(entity.path, faults.ATTACH)
+            error = self.faults.find(entity.path, faults.ATTACH) or refuse_sender(entity)
         if error is not None or entity is None:
             decided.say(Refused(command.link_id, error or self.directory.not_found(command.path)))
             return
@@ -277,7 +278,7 @@ class Namespace:
         elif not isinstance(entity, Queue):
             error = NotAllowed(f"'{entity.path}' is a topic: receive from one of its subscriptions.")
         else:
-            error = self.faults.find(entity.path, faults.ATTACH)
+            error = self.faults.find(entity.path, faults.ATTACH) or refuse_receiver(entity)
             if error is None:
                 self._add_receiver(entity, command, decided)
                 return
@@ -348,11 +349,11 @@ class Namespace:
             decided.say(Descriptions(request.request_id, [describe(entity)], False))
             is_answered = True
         elif isinstance(request, UpdateEntity):
-            error = self.directory.update(entity, request.settings, decided)
+            error = self._update(entity, request.settings, decided)
         elif isinstance(request, DeleteEntity):
             error = self._delete(entity, decided)
         else:
-            error = self.faults.find(entity.path, faults.MANAGEMENT)
+            error = self.faults.find(entity.path, faults.MANAGEMENT) or refuse_request(entity, request)
             if error is None:
                 error = self._manage(entity, request, decided)
                 is_answered = True
@@ -488,6 +489,27 @@ class Namespace:
 
     # -- entities ---------------------------------------------------------------------------------------------
 
+    def _update(self, entity: Entity, settings: EntitySettings, decided: Decided) -> BrokerError | None:
+        error = self.directory.refuse_update(entity, settings)
+        if error is not None:
+            return error
+        if not settings.may_receive():
+            for changed in self.directory.with_dead_letters(entity):
+                self._end_receivers(changed, entity_disabled(changed.path, settings.status), decided)
+        self.directory.update(entity, settings, decided)
+        return None
+
+    def _end_receivers(self, entity: Entity, error: BrokerError, decided: Decided) -> None:
+        """Those that wait for a session are refused, the others detached."""
+        if not isinstance(entity, Queue):
+            return
+        waiting = [] if entity.sessions is None else entity.sessions.forget_receivers()
+        for link_id in [link_id for link_id, queue in self.received_from.items() if queue is entity]:
+            del self.received_from[link_id]
+            self.receivers.pop(link_id, None)
+            decided.say(Refused(link_id, error) if link_id in waiting else Detached(link_id, error))
+        entity.lane.receivers.links.clear()
+
     def _delete(self, entity: Entity, decided: Decided) -> BrokerError | None:
         whole = self.directory.whole(entity)
         if whole is None:
@@ -505,11 +527,8 @@ class Namespace:
         for link_id in list(entity.sender_link_ids):
             del self.senders[link_id]
             decided.say(Detached(link_id, error))
+        self._end_receivers(entity, error, decided)
         if isinstance(entity, Queue):
-            for link_id in [link_id for link_id, queue in self.received_from.items() if queue is entity]:
-                del self.received_from[link_id]
-                self.receivers.pop(link_id, None)
-                decided.say(Detached(link_id, error))
             entity.close()
         entity.loads.abort(error, decided)
         self.directory.forget(entity)

@@ -46,6 +46,10 @@ class Sessions:
     def drop_all(self, decided: Decided) -> None:
         """Every session is lost."""
 
+    def forget_receivers(self) -> list[int]:
+        """They are told by who ends them; the numbers of those that still waited for a session."""
+        return []
+
     def due_ms(self) -> int:
         return 0
 
@@ -84,14 +88,16 @@ class Queue(Entity):
     def refuse_send(self, messages: list[Message]) -> BrokerError | None:
         if self.parent is not None:
             return NotAllowed(f"'{self.path}' is a dead-letter queue: it is received from, never sent to.")
-        if self.settings.requires_session:
-            for message in messages:
-                if message.session_id is None and not message.is_ping:
-                    return NotAllowed(
-                        "The SessionId was not set on a message, and it cannot be sent to the entity. "
-                        f"'{self.path}' requires sessions: set one on every message."
-                    )
-        return super().refuse_send(messages)
+        error = super().refuse_send(messages)
+        if error is not None or not self.settings.requires_session:
+            return error
+        for message in messages:
+            if message.session_id is None and not message.is_ping:
+                return NotAllowed(
+                    "The SessionId was not set on a message, and it cannot be sent to the entity. "
+                    f"'{self.path}' requires sessions: set one on every message."
+                )
+        return None
 
     def enqueue(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
         self.take_in(message, number, number, group, decided)

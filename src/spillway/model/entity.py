@@ -15,6 +15,12 @@ SUBSCRIPTIONS: Final = "/Subscriptions/"
 
 FOR_EVER_MS: Final = 0  # of a duration: no end
 
+# What an administrator lets clients do with an entity; the words are the service's.
+STATUS_ACTIVE: Final = "Active"
+STATUS_DISABLED: Final = "Disabled"
+STATUS_SEND_DISABLED: Final = "SendDisabled"
+STATUS_RECEIVE_DISABLED: Final = "ReceiveDisabled"
+
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")
 _NAME_ENDS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
@@ -71,6 +77,13 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def statuses_of(kind: str) -> tuple[str, ...]:
+    """What the status of such an entity can be. Nobody receives from a topic."""
+    if kind == TOPIC:
+        return STATUS_ACTIVE, STATUS_DISABLED, STATUS_SEND_DISABLED
+    return STATUS_ACTIVE, STATUS_DISABLED, STATUS_SEND_DISABLED, STATUS_RECEIVE_DISABLED
+
+
 class EntitySettings:
     """How a queue, topic or subscription is set up; a dead-letter queue has the settings of what it belongs to.
 
@@ -86,6 +99,7 @@ class EntitySettings:
         self.max_size_mb: int = limits.ENTITY_SIZE_MB_DEFAULT
         self.requires_session = False
         self.rules: list[Rule] = []  # of a subscription
+        self.status: str = STATUS_ACTIVE
         # What the broker keeps for its administrators and does not act upon.
         self.user_metadata = ""
         self.is_batched = True
@@ -95,7 +109,19 @@ class EntitySettings:
         self.created_ms = 0
         self.updated_ms = 0
 
-    def keep_times_of(self, other: "EntitySettings") -> None:
+    def may_send(self) -> bool:
+        return self.status == STATUS_ACTIVE or self.status == STATUS_RECEIVE_DISABLED
+
+    def may_receive(self) -> bool:
+        return self.status == STATUS_ACTIVE or self.status == STATUS_SEND_DISABLED
+
+    def keep_unsaid_of(self, other: "EntitySettings") -> None:
+        """What a Config.json has no words for stays as it is, whoever set it."""
+        self.max_size_mb = other.max_size_mb
+        self.status = other.status
+        self.user_metadata = other.user_metadata
+        self.is_batched = other.is_batched
+        self.is_express = other.is_express
         self.created_ms = other.created_ms
         self.updated_ms = other.updated_ms
 
@@ -113,6 +139,7 @@ _PLAIN: Final = (
     "dead_letter_on_filter_error",
     "max_size_mb",
     "requires_session",
+    "status",
     "user_metadata",
     "is_batched",
     "is_express",

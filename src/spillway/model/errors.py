@@ -95,6 +95,12 @@ class EntityDisabled(BrokerError):
     retryable: ClassVar[bool] = True
 
 
+def entity_disabled(path: str, status: str) -> EntityDisabled:
+    return EntityDisabled(
+        f"Messaging entity '{path}' is currently disabled. Its status is {status}: an administrator can change it."
+    )
+
+
 class ArgumentError(BrokerError):
     condition: ClassVar[str] = "com.microsoft:argument-error"
     status_code: ClassVar[int] = 400

@@ -142,7 +142,7 @@ class NamespaceServer:
         path = found.path
         requests: list[Callable[[int], Request]] = []
         wanted = _copy_of(settings)
-        wanted.keep_times_of(found.settings)
+        wanted.keep_unsaid_of(found.settings)
         rules, wanted.rules = wanted.rules, found.settings.rules
         if found.settings.to_json() != wanted.to_json():
             requests.append(lambda number: UpdateEntity(number, path, wanted))

@@ -299,7 +299,9 @@ class Pump:
         for make_request in make_requests:
             number = self.numbers.next()
             asked[number] = self.asked[number] = self.loop.create_future()
-            self.own_commands.append(make_request(number))
+            request = make_request(number)
+            request.is_administrative = True
+            self.own_commands.append(request)
         self.wake()
         try:
             return [await future for future in asked.values()]
