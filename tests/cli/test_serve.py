@@ -62,6 +62,7 @@ def plan(**given: object) -> ServePlan:
         "is_memory": False,
         "also_listen": [],
         "is_clear_text_allowed": False,
+        "is_clock_movable": False,
         "is_json": False,
         "is_verbose": False,
     }

@@ -440,6 +440,13 @@ def test_entities_counters_and_the_clock_are_found_again(desk: Desk, reopen: Reo
     assert catalogue.last_entity_id == 2
 
 
+def test_a_turn_of_one_empty_group_leaves_its_time_behind(desk: Desk, reopen: Reopen) -> None:
+    turn = Turn(777_000)
+    turn.add([])
+    desk.submit(turn)
+    assert reopen(desk).journal.recover().clock_ms == 777_000
+
+
 def test_a_change_of_settings_keeps_the_counters(desk: Desk, reopen: Reopen) -> None:
     turn = Turn(1)
     turn.counters[1] = counters(5, 50)

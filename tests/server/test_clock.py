@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from spillway.server.clock import SLEW_PERCENT, BrokerClock
+from spillway.server.clock import SLEW_PERCENT, BrokerClock, MovableClock
 
 HOUR_MS = 3_600_000
 
@@ -94,3 +94,68 @@ def test_a_process_that_was_stopped_for_ninety_seconds_sees_them_all_at_once() -
     before_ms = clock.now_ms()
     hands.pass_ms(90_000)
     assert clock.now_ms() == before_ms + 90_000
+
+
+# -- real time, for sockets and tokens -----------------------------------------------------------------------------
+
+
+def test_real_time_is_the_brokers_time_as_long_as_nothing_is_ahead_of_the_wall() -> None:
+    hands = Hands()
+    clock = hands.clock(floor_ms=1_600_000_000_000)
+    run(hands, clock, 3)
+    hands.wall_ms += 300
+    run(hands, clock, 3)
+    assert clock.real_ms() == clock.now_ms()
+
+
+def test_real_time_does_not_go_on_from_the_last_time_stored() -> None:
+    hands = Hands()
+    clock = hands.clock(floor_ms=1_700_000_000_000 + 240 * HOUR_MS)
+    run(hands, clock, 10)
+    assert clock.real_ms() == 1_700_000_010_000
+    assert clock.now_ms() >= 1_700_000_000_000 + 240 * HOUR_MS
+
+
+# -- a clock that can be moved -------------------------------------------------------------------------------------
+
+
+def movable(hands: Hands, floor_ms: int = 0) -> MovableClock:
+    return MovableClock(floor_ms, hands.wall, hands.steady)
+
+
+def test_a_clock_is_moved_ahead_of_real_time_and_goes_on_at_the_same_pace() -> None:
+    hands = Hands()
+    clock = movable(hands)
+    clock.advance(10 * HOUR_MS)
+    assert (clock.now_ms(), clock.real_ms()) == (1_700_000_000_000 + 10 * HOUR_MS, 1_700_000_000_000)
+    hands.pass_ms(90_000)
+    clock.advance(1)
+    assert clock.now_ms() == 1_700_000_000_000 + 10 * HOUR_MS + 90_001
+    assert clock.real_ms() == 1_700_000_090_000
+
+
+def test_a_clock_is_never_moved_back() -> None:
+    with pytest.raises(AssertionError, match="time does not go back"):
+        movable(Hands()).advance(-1)
+
+
+def test_a_moved_clock_goes_on_from_where_it_was_after_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+    hands = Hands()
+    with caplog.at_level(logging.INFO):
+        clock = movable(hands, floor_ms=1_700_000_000_000 + 240 * HOUR_MS)
+    assert clock.now_ms() == 1_700_000_000_000 + 240 * HOUR_MS
+    hands.pass_ms(1_000_000)
+    assert clock.now_ms() == 1_700_000_000_000 + 240 * HOUR_MS + 1_000_000, "at full pace: it need not meet the wall"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "time goes on from the last time stored, 864000 s ahead of the wall clock")
+    ]
+
+
+def test_a_clock_that_nobody_has_moved_follows_the_wall_like_any_other() -> None:
+    hands = Hands()
+    clock = movable(hands, floor_ms=1_600_000_000_000)
+    hands.wall_ms += 250
+    for _ in range(40):
+        hands.pass_ms(1_000)
+        clock.now_ms()
+    assert abs(clock.now_ms() - hands.wall_ms) <= 1

@@ -265,6 +265,49 @@ async def test_a_peer_that_is_due_is_ticked_and_what_it_says_is_written(bench: B
     assert sock.writes == [b"heartbeat\n"]
 
 
+async def test_a_clock_that_was_moved_ends_a_lock_at_once_and_no_connection(bench: Bench) -> None:
+    _, sending = await sender(bench)
+    peer, _ = await receiver(bench, credit=2)
+    peer.due_ms = bench.clock.real_ms() + 60_000  # a heartbeat, a token's end
+    bench.bring(sending, send(1))
+    await bench.settle()
+    bench.clock.leap(limits.LOCK_DURATION_MS_DEFAULT)
+    bench.pump.pass_time()
+    await bench.settle()
+    delivered = [effect for effect in peer.performed if isinstance(effect, Deliver)]
+    assert [effect.stored.delivery_count for effect in delivered] == [0, 1]
+    assert peer.ticks == []
+    assert bench.journal.recover().clock_ms == bench.clock.now_ms()
+
+
+async def test_after_a_move_the_timer_runs_at_what_is_left_of_its_time(bench: Bench) -> None:
+    _, sending = await sender(bench)
+    peer, _ = await receiver(bench, credit=2)
+    bench.bring(sending, send(1))
+    await bench.settle()
+    bench.clock.leap(limits.LOCK_DURATION_MS_DEFAULT - 700)
+    bench.pump.pass_time()
+    await bench.settle()
+    assert [type(effect) for effect in peer.performed] == [Attached, Deliver]
+    bench.clock.advance(700)
+    await bench.settle()
+    assert [type(effect) for effect in peer.performed] == [Attached, Deliver, Deliver]
+
+
+async def test_waiting_for_rest_waits_for_what_the_store_has_still_to_say(bench: Bench) -> None:
+    bench.journal.is_held = True
+    peeking = asyncio.ensure_future(bench.pump.ask(lambda number: Peek(number, "q", 0, 10)))
+    await bench.settle()
+    assert bench.pump.is_idle()
+    waiting = asyncio.ensure_future(bench.pump.until(bench.pump.is_at_rest, timeout_s=5))
+    await bench.settle()
+    assert not waiting.done()
+    bench.journal.let_go()
+    await bench.settle()
+    assert waiting.result() is True
+    assert isinstance(peeking.result(), Messages)
+
+
 async def test_a_peer_that_has_closed_is_closed_after_its_last_words(bench: Bench) -> None:
     peer, sock = await sender(bench)
     peer.close(None)

@@ -54,6 +54,7 @@ class BrokerProcess:
         namespaces: Sequence[str] = (NAMESPACE,),
         config: Path | None = None,
         options: Sequence[str] = (),
+        is_development: bool = True,
         env: Mapping[str, str] | None = None,
         python_path: Path | None = None,
         log_dir: Path | None = None,
@@ -63,6 +64,7 @@ class BrokerProcess:
         self.ports = dict.fromkeys(namespaces, 0)
         self.config = config
         self.options = list(options)
+        self.is_development = is_development
         self.env = dict(env or {})
         self.python_path = python_path or PACKAGE_PARENT
         if log_dir is None:
@@ -119,7 +121,8 @@ class BrokerProcess:
 
     def command(self) -> list[str]:
         """The command line, as a user would type it."""
-        line = [sys.executable, "-m", "spillway", "serve", "--json", "--dev"]
+        line = [sys.executable, "-m", "spillway", "serve", "--json"]
+        line += ["--dev"] if self.is_development else []
         for name, port in self.ports.items():
             line += ["--namespace", f"{name}={port}"]
         line += ["--data", str(self.data)] if self.data else ["--memory"]

@@ -29,7 +29,7 @@ from spillway.model.entity import (
 )
 from spillway.model.errors import BrokerError
 from spillway.model.rules import Rule
-from spillway.server.clock import BrokerClock, steady_ms, wall_ms
+from spillway.server.clock import Clock, MovableClock
 from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
 from spillway.server.namespace_server import NamespaceServer, ServerOptions
 from spillway.server.pump import PumpedPeer
@@ -42,25 +42,17 @@ NAMESPACE = "wire"
 START_S = 30.0
 LOOK_AGAIN_S = 0.005
 PEEK_MAX = 1_000
-AHEAD_MS_MAX = 50 * 60 * 1000  # the SDKs sign their tokens for an hour of real time
 T = TypeVar("T")
-
-
-class MovableClock(BrokerClock):
-    """Real time, and ahead of it by what a test has let pass."""
-
-    def __init__(self, floor_ms: int) -> None:
-        self.ahead_of_real_ms = 0.0
-        super().__init__(
-            floor_ms, lambda: wall_ms() + self.ahead_of_real_ms, lambda: steady_ms() + self.ahead_of_real_ms
-        )
 
 
 class LiveBroker:
     """One namespace. Everything but `connection_string` happens on its own thread, on behalf of the caller."""
 
-    def __init__(self, directory: Path, journal: Journal | None = None) -> None:
+    def __init__(
+        self, directory: Path, journal: Journal | None = None, make_clock: Callable[[int], Clock] = MovableClock
+    ) -> None:
         self._journal = journal or MemoryJournal()
+        self._make_clock = make_clock
         self.directory = directory
         self.certificates = ensure_certificates(directory, "localhost")
         self.faults: list[BaseException] = []  # for which the broker would have stopped itself
@@ -79,7 +71,7 @@ class LiveBroker:
             root_rights(DEVELOPMENT_KEY),
             server_context(self.certificates),
             self.faults.append,
-            make_clock=MovableClock,
+            make_clock=self._make_clock,
         )
         administer(server)
         server.door.make_peer = self._make_peer
@@ -165,16 +157,7 @@ class LiveBroker:
 
     def advance(self, seconds: float) -> None:
         """Let time pass at once, and what is due by then happen."""
-
-        async def move() -> None:
-            clock = self.server.clock
-            assert isinstance(clock, MovableClock)
-            clock.ahead_of_real_ms += seconds * 1000
-            assert clock.ahead_of_real_ms < AHEAD_MS_MAX, "the SDKs' tokens would run out: use another broker"
-            self.server.pump.wake()
-            await self.server.pump.until(self.server.pump.is_idle, START_S)
-
-        self.run(move())
+        assert self.run(self.server.advance(int(seconds * 1000))), "it never came to rest"
 
     def cut(self) -> None:
         """Break every connection, as a failing network does: nobody says goodbye."""
@@ -213,8 +196,8 @@ class LiveBroker:
         async def send_all() -> None:
             async with await connect(self.connection_string) as connection:
                 sender = await connection.sender(queue)
-                for message in messages:
-                    await sender.send(OutgoingMessage(message) if isinstance(message, str) else message)
+                made = [OutgoingMessage(one) if isinstance(one, str) else one for one in messages]
+                await asyncio.gather(*(sender.send(message) for message in made))
 
         self.run(send_all())
 

@@ -5,14 +5,15 @@
 """
 
 import json
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from spillway import __version__
+from spillway.admin.clock import Clock
 from spillway.admin.durations import moment_text
 from spillway.admin.faults import Fault, bad_request
 from spillway.admin.namespace import AdministeredNamespace
+from spillway.admin.resource import ControlCall, Resource
 
 PREFIX: Final = "$spillway"
 
@@ -22,26 +23,9 @@ def is_control(path: str) -> bool:
     return path.lower() == PREFIX or path.lower().startswith(PREFIX + "/")
 
 
-@dataclass(frozen=True)
-class ControlCall:
-    method: str
-    rest: str  # of the path, behind the resource's name: "" or a name
-    query: dict[str, str]
-    body: dict[str, Any]  # what was sent as JSON; empty if nothing was
-
-
-class Resource(Protocol):
-    """`answer` returns what is written as JSON, or raises `Fault` or `BrokerError`."""
-
-    @property
-    def methods(self) -> tuple[str, ...]: ...
-
-    async def answer(self, call: ControlCall) -> object: ...
-
-
 class Control:
     def __init__(self, namespace: AdministeredNamespace) -> None:
-        self.resources: dict[str, Resource] = {"status": Status(namespace)}
+        self.resources: dict[str, Resource] = {"clock": Clock(namespace), "status": Status(namespace)}
 
     async def answer(self, method: str, path: str, query: str, body: bytes) -> str:
         name, _, rest = path[len(PREFIX) + 1 :].partition("/")

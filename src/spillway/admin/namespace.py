@@ -22,6 +22,10 @@ class AdministeredNamespace:
     # Token, path as decoded, path and query as sent -> why not, or None: the token is good and has the right Manage.
     authorise: Callable[[str, str, str], str | None]
     now_ms: Callable[[], int]
+    real_ms: Callable[[], int]  # the same, as if nobody had moved the clock
     tracking_text: Callable[[str, int], str]
     created_ms: int
     facts: Callable[[], dict[str, object]]  # what `status` shows besides name, version and time
+    is_clock_movable: bool
+    # Moves the clock by ms; True once what is due by then has happened and is durable. `BrokerError` if it cannot.
+    advance: Callable[[int], Awaitable[bool]]

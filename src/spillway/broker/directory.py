@@ -83,6 +83,8 @@ class Directory:
             self.last_entity_id += 2
             if kind == SUBSCRIPTION and not settings.rules:
                 settings.rules = [default_rule(decided.now_ms)]
+            for rule in settings.rules:
+                rule.created_ms = decided.now_ms
             queue = self._add(kind, entity_id, path, settings)
             self._add_dead_letters(entity_id + 1, queue)
             made = queue
@@ -220,6 +222,8 @@ class Directory:
         error = self._refuse_rule(subscription.topic, rule)
         if error is not None:
             return error
+        if rule.created_ms == 0:  # else it takes the place of one that was there
+            rule.created_ms = decided.now_ms
         self._set_rules(subscription, [*subscription.settings.rules, rule], decided)
         return None
 

@@ -23,9 +23,12 @@ def administer(server: "NamespaceServer") -> "Front":
             pump=server.pump,
             authorise=gate.refuse,
             now_ms=server.clock.now_ms,
+            real_ms=server.clock.real_ms,
             tracking_text=server.tracking.tracking_text,
             created_ms=server.clock.now_ms(),
             facts=server.facts,
+            is_clock_movable=server.is_clock_movable,
+            advance=server.advance,
         )
     )
     server.door.http = front

@@ -45,6 +45,7 @@ class ServePlan:
     is_memory: bool
     is_development: bool
     is_clear_text_allowed: bool
+    is_clock_movable: bool
     also_ports: tuple[int, ...]
     is_json: bool
     log_level: str
@@ -93,6 +94,10 @@ def command(
             "--clear-text", help="Let other machines connect without TLS: keys and messages can be read on the way."
         ),
     ] = False,
+    movable_clock: Annotated[
+        bool,
+        typer.Option("--movable-clock", help="Let `spillway clock advance` move the clock ahead. --dev allows it too."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="On ready, print one line of JSON on stdout.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every connection.")] = False,
 ) -> None:
@@ -113,6 +118,7 @@ def command(
         is_memory=memory,
         also_listen=also_listen or [],
         is_clear_text_allowed=clear_text,
+        is_clock_movable=movable_clock,
         is_json=as_json,
         is_verbose=verbose,
     )
@@ -134,6 +140,7 @@ def make_plan(
     is_memory: bool,
     also_listen: list[int],
     is_clear_text_allowed: bool,
+    is_clock_movable: bool,
     is_json: bool,
     is_verbose: bool,
 ) -> ServePlan:
@@ -157,6 +164,7 @@ def make_plan(
         is_memory=is_memory,
         is_development=is_development,
         is_clear_text_allowed=is_clear_text_allowed,
+        is_clock_movable=is_clock_movable or is_development,
         also_ports=tuple(also_listen),
         is_json=is_json,
         log_level="DEBUG" if is_verbose else log_level(),

@@ -59,6 +59,7 @@ def run_loop(plan: ServePlan, directory: "DataDirectory") -> int:
 
 async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
     from spillway.cli.administration import administer, warm_up
+    from spillway.server.clock import BrokerClock, MovableClock
     from spillway.server.keys import DEVELOPMENT_KEY, ensure_key, root_rights
     from spillway.server.namespace_server import NamespaceServer, ServerOptions
     from spillway.server.tls import ensure_certificates, server_context
@@ -70,6 +71,7 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
         key = DEVELOPMENT_KEY if plan.is_development else ensure_key(data)
         certificates = ensure_certificates(data / "tls", plan.host)
         tls = server_context(certificates)
+    make_clock = MovableClock if plan.is_clock_movable else BrokerClock
     servers: list[NamespaceServer] = []
     fronts: list[Front] = []
     try:
@@ -83,7 +85,7 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
             )
             with explained(data):
                 journal = open_journal(plan, directory, namespace)
-                servers.append(NamespaceServer(options, journal, root_rights(key), tls, fail_stop))
+                servers.append(NamespaceServer(options, journal, root_rights(key), tls, fail_stop, None, make_clock))
             fronts.append(administer(servers[-1]))
             await begin(servers[-1], namespace)
         gc.freeze()

@@ -135,7 +135,7 @@ def is_large(operation: str) -> bool:
     return operation == PEEK or operation == RECEIVE or operation == LIST_RULES
 
 
-def read_command(operation: str, number: int, path: str, body: object, tracker: Tracker, now_ms: int) -> Request:
+def read_command(operation: str, number: int, path: str, body: object, tracker: Tracker) -> Request:
     """The command with this request number; `BrokerError` names the field that is wrong."""
     fields = read_map(body, "body")
     session_id = read_session_id(fields)
@@ -165,7 +165,7 @@ def read_command(operation: str, number: int, path: str, body: object, tracker: 
         return BatchDelete(number, path, count, before_ms)
     if operation in SESSION_OPERATIONS:
         return _read_session_command(operation, number, path, fields, session_id)
-    return _read_rule_command(operation, number, path, fields, now_ms)
+    return _read_rule_command(operation, number, path, fields)
 
 
 def _read_session_command(
@@ -194,9 +194,9 @@ def _read_session_command(
     return SetSessionState(number, path, session_id, None if state is None else bytes(state))
 
 
-def _read_rule_command(operation: str, number: int, path: str, fields: dict[object, object], now_ms: int) -> Request:
+def _read_rule_command(operation: str, number: int, path: str, fields: dict[object, object]) -> Request:
     if operation == ADD_RULE:
-        return AddRule(number, path, read_rule(fields, now_ms))
+        return AddRule(number, path, read_rule(fields))
     if operation == REMOVE_RULE:
         return RemoveRule(number, path, read_rule_name(fields))
     assert operation == LIST_RULES, "rights_for knows the same operations"

@@ -129,7 +129,7 @@ class Nodes:
                 raise denied
             self._check_room()
             number = self.ids.next()
-            command = management.read_command(operation, number, node.path, request.body, self.tracker, now_ms)
+            command = management.read_command(operation, number, node.path, request.body, self.tracker)
         except BrokerError as error:
             self._reply_failure(reply, operation, request.message_id, error, node.scope, now_ms)
             return

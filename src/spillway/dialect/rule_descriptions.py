@@ -56,11 +56,11 @@ def read_rule_name(fields: dict[object, object]) -> str:
     return _read_text(fields, "rule-name")
 
 
-def read_rule(fields: dict[object, object], now_ms: int) -> Rule:
+def read_rule(fields: dict[object, object]) -> Rule:
     """`ArgumentError` names the field that is wrong. Expressions and names are for the core to judge."""
     name = read_rule_name(fields)
     description = read_map(fields.get("rule-description"), "rule-description")
-    return Rule(name, _read_filter(description), _read_action(description), now_ms)
+    return Rule(name, _read_filter(description), _read_action(description), 0)  # the core says when it was made
 
 
 def _read_filter(description: dict[object, object]) -> RuleFilter:

@@ -23,6 +23,8 @@ DEAD_LETTER_TEXT_CHARS_MAX: Final = 4_096  # Azure: reason and description, each
 # .NET's longest time span; now plus this still fits the 64 bits that a time is stored in.
 TTL_MS_MAX: Final = 922_337_203_685_477
 SCHEDULED_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999: no SDK can read a later time
+# The end of the year 2100: what is counted from a clock that was moved there is still a time that SDKs can read.
+CLOCK_MS_MAX: Final = 4_133_980_799_999
 
 # -- entities ---------------------------------------------------------------------------------------------
 ENTITY_NAME_CHARS_MAX: Final = 260

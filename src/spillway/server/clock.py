@@ -3,7 +3,11 @@
 It starts at the wall clock, or at the latest time the store remembers if that is later; it advances with a clock that
 nobody can set, and leans towards the wall clock by at most `SLEW_PERCENT`. So an operator who sets the wall clock
 back an hour neither lengthens a lock nor reopens a duplicate window, and one who sets it ahead expires nothing at
-once: the broker's time follows slowly. Tests hand in a clock of their own that they move.
+once: the broker's time follows slowly.
+
+What happens to messages goes by `now_ms`. Sockets and tokens go by `real_ms`: who signs a token for an hour means an
+hour of his own clock, and a client that was silent for a second has not been silent for the day that a `MovableClock`
+let pass.
 """
 
 import asyncio
@@ -29,6 +33,9 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Never less than what it said before."""
+
+    def real_ms(self) -> int:
+        """The same, but neither moved by anybody nor bound to what the store remembers: for sockets and tokens."""
 
     def call_at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
         """Call back once `now_ms()` has reached `due_ms`, give or take what the clock leans meanwhile."""
@@ -64,6 +71,8 @@ class BrokerClock:
         self.ahead_ms = self.base_ms - wall()  # how far we were ahead of the wall then
         self.rate = 1.0  # our ms per steady ms until the next look
         self.lean()
+        # One and the same, unless time goes on from a floor that the wall has not reached yet.
+        self.real = self if self.ahead_ms <= 0 else BrokerClock(0, wall, steady, slew_percent)
         if self.ahead_ms > JUMP_MS:
             log.warning(
                 "the wall clock is %.0f s behind the last time stored; time goes on from there", self.ahead_ms / 1000
@@ -75,6 +84,9 @@ class BrokerClock:
             self.look(passed_ms)
             passed_ms = 0.0
         return int(self.base_ms + passed_ms * self.rate)
+
+    def real_ms(self) -> int:
+        return self.real.now_ms()
 
     def look(self, passed_ms: float) -> None:
         """Compare with the wall clock and decide how to lean until the next look."""
@@ -98,3 +110,32 @@ class BrokerClock:
     def call_at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
         delay_ms = max(1, due_ms - self.now_ms())
         return asyncio.get_running_loop().call_later(delay_ms / 1000.0, callback)
+
+
+class MovableClock:
+    """A broker's clock that can be moved ahead on purpose, and never back: for tests and development.
+
+    A namespace that was moved and restarted goes on from where it was: time does not go back for what it stores.
+    """
+
+    def __init__(
+        self, floor_ms: int, wall: Callable[[], float] = wall_ms, steady: Callable[[], float] = steady_ms
+    ) -> None:
+        self.real = BrokerClock(0, wall, steady)
+        self.ahead_ms = max(0, floor_ms - self.real.now_ms())  # of real time
+        if self.ahead_ms > JUMP_MS:
+            log.info("time goes on from the last time stored, %d s ahead of the wall clock", self.ahead_ms // 1000)
+
+    def now_ms(self) -> int:
+        return self.real.now_ms() + self.ahead_ms
+
+    def real_ms(self) -> int:
+        return self.real.now_ms()
+
+    def advance(self, by_ms: int) -> None:
+        """From now on it is later by this much. Who waits for a time must be told (`Pump.pass_time`)."""
+        assert by_ms >= 0, "time does not go back"
+        self.ahead_ms += by_ms
+
+    def call_at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
+        return self.real.call_at(due_ms - self.ahead_ms, callback)

@@ -58,7 +58,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            self.peer.receive(data, self.pump.clock.now_ms())
+            self.peer.receive(data, self.pump.clock.real_ms())
         except Exception as error:
             self.fail(error)
         self.pump.mark_dirty(self)
@@ -85,11 +85,11 @@ class ClientConnection(asyncio.Protocol):
         self.pump.mark_dirty(self)
 
     def pause_writing(self) -> None:
-        self.peer.set_writable(False, self.pump.clock.now_ms())
+        self.peer.set_writable(False, self.pump.clock.real_ms())
         self.pump.mark_dirty(self)
 
     def resume_writing(self) -> None:
-        self.peer.set_writable(True, self.pump.clock.now_ms())
+        self.peer.set_writable(True, self.pump.clock.real_ms())
         self.pump.mark_dirty(self)
 
     def read_the_rest(self) -> None:
@@ -102,7 +102,7 @@ class ClientConnection(asyncio.Protocol):
             return
         try:
             while data := self.raw.recv(LAST_READ_BYTES):
-                self.peer.receive(data, self.pump.clock.now_ms())
+                self.peer.receive(data, self.pump.clock.real_ms())
         except OSError:
             return
         except Exception as error:

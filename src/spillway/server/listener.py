@@ -115,7 +115,7 @@ class Door:
     def amqp(self, raw: socket.socket | None, where: str, is_secret: bool) -> ClientConnection:
         """A client that speaks AMQP comes in, as a stranger."""
         connection = ClientConnection(self.pump, lambda: self.make_peer(is_secret), raw, where, self.lobby.leave)
-        self.lobby.enter_stranger(connection, self.pump.clock.now_ms())
+        self.lobby.enter_stranger(connection, self.pump.clock.real_ms())
         return connection
 
     def protocol_for(self, kind: int, raw: socket.socket | None, where: str, is_secret: bool) -> asyncio.Protocol:
@@ -197,7 +197,7 @@ class Arrival:
             self.address = str(sock.getpeername()[0])
         except OSError:  # gone already
             self.address = ""
-        door.lobby.enter_silent(self, door.pump.clock.now_ms())
+        door.lobby.enter_silent(self, door.pump.clock.real_ms())
 
     def look(self) -> None:
         """Peek; decide, or come back when there is more to see."""
@@ -282,7 +282,7 @@ class InsideTls(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        self.door.lobby.enter_silent(self, self.door.pump.clock.now_ms())
+        self.door.lobby.enter_silent(self, self.door.pump.clock.real_ms())
 
     def data_received(self, data: bytes) -> None:
         assert self.transport is not None

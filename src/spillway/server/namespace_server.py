@@ -19,10 +19,11 @@ from spillway.broker.topic import Subscription
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.properties import EncodedAccess
 from spillway.dialect.rights import Rights
+from spillway.model import limits
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, settings_from_json
-from spillway.model.errors import EntityAlreadyExists
+from spillway.model.errors import ArgumentError, EntityAlreadyExists, NotAllowed
 from spillway.model.rules import Rule
-from spillway.server.clock import BrokerClock, Clock
+from spillway.server.clock import BrokerClock, Clock, MovableClock
 from spillway.server.listener import CONNECTIONS_MAX, Door, Listener, bind
 from spillway.server.lobby import GUESTS_MAX, Lobby
 from spillway.server.numbers import Numbers, Tracking
@@ -32,7 +33,11 @@ from spillway.store.journal import Journal
 log = logging.getLogger(__name__)
 
 FINISH_S: Final = 10.0  # for what was taken from the sockets to become durable
+REST_S: Final = 30.0  # for what is due after the clock was moved
 GOODBYE_S: Final = 2.0  # for clients to read our close and answer it
+FIXED_CLOCK_TEXT: Final = (
+    "The clock of this namespace cannot be moved: start the broker with --movable-clock, or with --dev."
+)
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,16 @@ class NamespaceServer:
             self.pump, self.lobby, self.make_peer, tls, http, options.is_clear_text_allowed, options.connections_max
         )
         self.listeners: list[Listener] = []
-        self.pump.on_tick.append(self.lobby.sweep)
+        self.pump.on_tick.append(self._sweep_lobby)
 
     def make_peer(self, is_plain_allowed: bool) -> Peer:
         options = PeerOptions(self.options.name)
-        return Peer(options, self.core, self.rights, self.numbers, self.tracking, is_plain_allowed, self.clock.now_ms())
+        return Peer(
+            options, self.core, self.rights, self.numbers, self.tracking, is_plain_allowed, self.clock.real_ms()
+        )
+
+    def _sweep_lobby(self, now_ms: int) -> None:
+        self.lobby.sweep(self.clock.real_ms())
 
     @property
     def port(self) -> int:
@@ -124,8 +134,6 @@ class NamespaceServer:
         found = self.core.directory.find(path)
         if found is None:
             wanted = EntitySettings() if settings is None else _copy_of(settings)
-            for rule in wanted.rules:
-                rule.created_ms = self.clock.now_ms()
             requests: list[Callable[[int], Request]] = [lambda number: CreateEntity(number, kind, path, wanted)]
         elif kind_of(found) != kind:
             raise EntityAlreadyExists(f"'{found.path}' is a {kind_of(found)} already.")
@@ -154,9 +162,28 @@ class NamespaceServer:
                 requests.append(partial(_remove_rule, path, rule.name))
         for rule in rules:
             if not any(_is_same(rule, other) for other in kept):
-                rule.created_ms = self.clock.now_ms()
                 requests.append(partial(_add_rule, path, rule))
         return requests
+
+    @property
+    def is_clock_movable(self) -> bool:
+        return isinstance(self.clock, MovableClock)
+
+    async def advance(self, by_ms: int) -> bool:
+        """Let time pass at once. Returns when what is due by then has happened and is durable.
+
+        False if that takes too long, which is so only while others keep the namespace busy. The time has passed then
+        all the same.
+        """
+        clock = self.clock
+        if not isinstance(clock, MovableClock):
+            raise NotAllowed(FIXED_CLOCK_TEXT)
+        if by_ms < 0 or clock.now_ms() + by_ms > limits.CLOCK_MS_MAX:
+            raise ArgumentError("The clock is moved ahead only, and not beyond the year 2100.")
+        clock.advance(by_ms)
+        log.info("namespace=%s the clock was moved by %.3f s", self.options.name, by_ms / 1000)
+        self.pump.pass_time()
+        return await self.pump.until(self.pump.is_at_rest, REST_S)
 
     async def stop(self) -> None:
         """Accept nobody, finish what was begun, say goodbye, and only then let go of the store."""

@@ -105,6 +105,7 @@ class Pump:
         self.dirty: dict[Pumped, None] = {}  # has commands or output not yet looked at, in order of arrival
         self.own_commands: list[Command] = []  # answers of the store, returned deliveries, requests from inside
         self.waiting: deque[Waiting] = deque()
+        self.loads_out = 0  # asked of the journal and not answered yet
         self.last_ticket = 0
         self.is_scheduled = False
         self.is_paused = False  # too much is waiting for the disk: no socket is read
@@ -141,7 +142,7 @@ class Pump:
         try:
             commands = self.take_commands()
             if commands or 0 < self.core.next_due_ms() <= now_ms:
-                self.remember(self.core.apply(commands, now_ms), now_ms)
+                self.remember(self.core.apply(commands, now_ms))
             self.flush()
             self.set_timer(now_ms)
             self.tell_waiters()
@@ -162,7 +163,7 @@ class Pump:
                     self.owners[number] = connection
         return commands
 
-    def remember(self, decided: Decided, now_ms: int) -> None:
+    def remember(self, decided: Decided) -> None:
         """Submit the turn, ask its loads right behind it, and keep its effects until it is durable."""
         spoken = decided.effects
         loads = [effect for effect in spoken if type(effect) is Load]
@@ -177,27 +178,29 @@ class Pump:
                 self.set_paused(True)
         elif spoken and self.waiting:
             self.waiting[-1].effects.extend(spoken)
+        self.loads_out += len(loads)
         for load in loads:
             self.journal.load(load.query, load.to)
         if is_empty and spoken and not self.waiting:
-            self.release(spoken, now_ms)
+            self.release(spoken, self.clock.real_ms())
 
     def on_durable(self, ticket: int) -> None:
         if self.is_over:
             return
-        now_ms = self.clock.now_ms()
+        real_ms = self.clock.real_ms()
         while self.waiting and self.waiting[0].ticket <= ticket:
-            self.release(self.waiting.popleft().effects, now_ms)
+            self.release(self.waiting.popleft().effects, real_ms)
         if self.is_paused and self.journal.pending_bytes <= limits.PENDING_BYTES_RESUME:
             self.set_paused(False)
         self.wake()
 
     def on_loaded(self, ticket: int, rows: Rows) -> None:
         if not self.is_over:
+            self.loads_out -= 1
             self.own_commands.append(Loaded(ticket, rows))
             self.wake()
 
-    def release(self, effects: list[Effect], now_ms: int) -> None:
+    def release(self, effects: list[Effect], real_ms: int) -> None:
         """Speak. A link that has gone meanwhile: back to the core."""
         owners = self.owners
         dirty = self.dirty
@@ -208,7 +211,7 @@ class Pump:
                 continue
             dirty[connection] = None
             try:
-                is_spoken = connection.peer.perform(effect, now_ms)
+                is_spoken = connection.peer.perform(effect, real_ms)
             except Exception as error:
                 connection.fail(error)
                 is_spoken = False
@@ -333,12 +336,13 @@ class Pump:
         if self.is_over:
             return
         now_ms = self.clock.now_ms()
+        real_ms = self.clock.real_ms()
         self.ticker = self.clock.call_at(now_ms + TICK_MS, self.tick)
         for connection in list(self.connections):
             due_ms = connection.peer.next_due_ms()
-            if 0 < due_ms <= now_ms and not connection.is_lost:
+            if 0 < due_ms <= real_ms and not connection.is_lost:
                 try:
-                    connection.peer.tick(now_ms)
+                    connection.peer.tick(real_ms)
                 except Exception as error:
                     connection.fail(error)
                 self.mark_dirty(connection)
@@ -347,6 +351,22 @@ class Pump:
         self.look_at_disk()
         if 0 < self.core.next_due_ms() <= now_ms:  # a timer that the leaning clock let slip
             self.wake()
+
+    def pass_time(self) -> None:
+        """The clock was moved: timers were set for the time it had before.
+
+        A group without records is remembered for the time it carries: a restart does not go back behind it, even if
+        nothing else happens until then.
+        """
+        for timer in (self.timer, self.ticker):
+            if timer is not None:
+                timer.cancel()
+        self.timer = None
+        decided = Decided(self.clock.now_ms())
+        decided.turn.add([])
+        self.remember(decided)
+        self.tick()
+        self.wake()
 
     def look_at_disk(self) -> None:
         """Below the reserve the core refuses sends; receiving and settling go on and make room."""
@@ -372,6 +392,10 @@ class Pump:
     def is_idle(self) -> bool:
         """Everything taken from the sockets so far is decided, durable and spoken."""
         return not (self.waiting or self.dirty or self.own_commands or self.is_scheduled)
+
+    def is_at_rest(self) -> bool:
+        """Idle, and whatever is due by now has happened too."""
+        return self.is_idle() and self.loads_out == 0 and not 0 < self.core.next_due_ms() <= self.clock.now_ms()
 
     def is_deserted(self) -> bool:
         return not self.connections

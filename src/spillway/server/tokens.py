@@ -23,7 +23,7 @@ class TokenGate:
 
         JavaScript signs the whole URL that it sends, query included; others sign a path or the namespace.
         """
-        now_ms = self.clock.now_ms()
+        now_ms = self.clock.real_ms()
         why = ""
         for audience in (path, sent):
             try:

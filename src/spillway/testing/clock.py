@@ -18,15 +18,23 @@ class FakeClock:
 
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self.time_ms = now_ms
+        self.ahead_ms = 0  # moved on purpose by `leap`
         self.timers: list[FakeTimer] = []
 
     def now_ms(self) -> int:
+        return self.time_ms + self.ahead_ms
+
+    def real_ms(self) -> int:
         return self.time_ms
 
     def call_at(self, due_ms: int, callback: Callable[[], None]) -> FakeTimer:
-        timer = FakeTimer(due_ms, callback)
+        timer = FakeTimer(due_ms - self.ahead_ms, callback)
         self.timers.append(timer)
         return timer
+
+    def leap(self, by_ms: int) -> None:
+        """As a movable clock is moved: no real time passes, no timer runs."""
+        self.ahead_ms += by_ms
 
     def advance(self, by_ms: int) -> None:
         assert by_ms >= 0, "time does not go back"
