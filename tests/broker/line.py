@@ -4,6 +4,7 @@ from spillway.broker.commands import AttachReceiver, AttachSender, CreateEntity,
 from spillway.broker.effects import Deliver, Effect
 from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.message import Message
+from spillway.model.quotas import Quotas
 from spillway.model.settlement import Settlement
 from spillway.testing.core import Core, message
 
@@ -16,8 +17,8 @@ DLQ_RECEIVER = 4
 class Line(Core):
     """One queue `q`; sender link 1."""
 
-    def __init__(self, settings: EntitySettings | None = None) -> None:
-        super().__init__()
+    def __init__(self, settings: EntitySettings | None = None, quotas: Quotas | None = None) -> None:
+        super().__init__(quotas=quotas)
         self.settings = settings or EntitySettings()
         self.apply(CreateEntity(900, QUEUE, "q", self.settings), AttachSender(SENDER, "q"))
         self.delivery_id = 0

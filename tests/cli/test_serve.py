@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
@@ -22,6 +24,7 @@ from spillway.cli.errors import UsageError
 from spillway.cli.serve import EntityPlan, ServePlan, make_plan
 from spillway.cli.serving import names_text
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC
+from spillway.server.memory import memory_mb_default
 from tests.cli.sample_config import SAMPLE
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
 
@@ -63,6 +66,7 @@ def plan(**given: object) -> ServePlan:
         "also_listen": [],
         "is_clear_text_allowed": False,
         "is_clock_movable": False,
+        "limits": [],
         "is_json": False,
         "is_verbose": False,
     }
@@ -139,6 +143,12 @@ def test_a_topic_comes_before_its_subscriptions_and_each_is_asked_for_once() -> 
         ({"subscriptions": ["t/"]}, "must not be empty"),
         ({"subscriptions": ["t/$x"]}, "begins and ends with a letter or a digit"),
         ({"subscriptions": ["bad name/s"]}, "letters, digits"),
+        ({"limits": ["connections"]}, "--limit connections: must be NAME=NUMBER"),
+        ({"limits": ["connections=-1"]}, "--limit connections=-1: must be NAME=NUMBER"),
+        ({"limits": ["connections=many"]}, "must be NAME=NUMBER"),
+        ({"limits": ["connections=0"]}, "--limit connections=0: connections is between 1 and 100000, not 0"),
+        ({"limits": ["store-mb=9999999999"]}, "between 1 and 1073741824, or 0 for no limit, not 9999999999"),
+        ({"limits": ["messages=5"]}, "--limit messages=5: there is no limit 'messages'; there are: operations-per-"),
         ({"is_development": True, "host": "0.0.0.0"}, "serves this machine only"),
         ({"is_development": True, "host": "broker.example"}, "serves this machine only"),
     ],
@@ -146,6 +156,32 @@ def test_a_topic_comes_before_its_subscriptions_and_each_is_asked_for_once() -> 
 def test_a_bad_option_is_named_with_what_is_allowed(given: dict[str, object], text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(text)):
         plan(**given)
+
+
+def test_memory_is_limited_to_most_of_what_there_is_and_nothing_else_is_throttled() -> None:
+    quotas = plan().quotas
+    assert quotas.memory_mb == memory_mb_default() > 0
+    assert (quotas.operations_per_second, quotas.entity_operations_per_second, quotas.store_mb) == (0, 0, 0)
+
+
+def test_nothing_is_throttled_in_development_unless_asked_for() -> None:
+    quotas = plan(is_development=True).quotas
+    assert (quotas.operations_per_second, quotas.memory_mb, quotas.store_mb) == (0, 0, 0)
+    quotas = plan(is_development=True, limits=["operations-per-second=50", "memory-mb=200"]).quotas
+    assert (quotas.operations_per_second, quotas.memory_mb) == (50, 200)
+
+
+def test_a_limit_of_the_command_line_holds_in_every_namespace(tmp_path: Path) -> None:
+    options = ["--limit", "entities=1", "--queue", "q"]
+    with BrokerProcess(tmp_path / "data", namespaces=("one", "two"), options=options) as broker:
+        for listening in broker.namespaces.values():
+            with (
+                ServiceBusAdministrationClient.from_connection_string(
+                    listening.connection_string, connection_verify=listening.ca_file, retry_total=0
+                ) as client,
+                pytest.raises(HttpResponseError, match="limit entities"),
+            ):
+                client.create_queue("another")
 
 
 def config_file(path: Path, *namespaces: str) -> Path:

@@ -13,6 +13,7 @@ from spillway.amqp.performatives import Attach, Close, Disposition, Flow, Transf
 from spillway.client import OutgoingMessage, connect
 from spillway.model import limits
 from spillway.model.entity import QUEUE
+from spillway.model.quotas import Quotas
 from spillway.server.keys import DEVELOPMENT_KEY, root_rights
 from spillway.server.namespace_server import NamespaceServer, ServerOptions
 from spillway.store.memory import MemoryJournal
@@ -106,8 +107,10 @@ class Moved:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.faults: list[BaseException] = []
+        quotas = Quotas()
+        quotas.set("connections-without-token", 200)
         self.server = NamespaceServer(
-            ServerOptions("test", port=0, guests_max=200),
+            ServerOptions("test", port=0, quotas=quotas),
             MemoryJournal(),
             root_rights(DEVELOPMENT_KEY),
             None,

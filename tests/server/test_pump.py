@@ -166,12 +166,12 @@ async def test_reading_stops_when_too_much_waits_for_the_disk_and_goes_on_at_hal
     _, late_sock = bench.connect()
     assert not late_sock.is_reading
     bench.bring(sock, send(2))
-    bench.journal.pending_bytes = limits.PENDING_BYTES_RESUME + 1
+    bench.journal.pending_bytes = limits.PENDING_BYTES_PAUSE // 2 + 1
     await bench.settle()
     bench.journal.let_go(1)
     await bench.settle()
     assert not sock.is_reading
-    bench.journal.pending_bytes = limits.PENDING_BYTES_RESUME
+    bench.journal.pending_bytes = limits.PENDING_BYTES_PAUSE // 2
     bench.journal.let_go()
     await bench.settle()
     assert sock.is_reading

@@ -28,6 +28,7 @@ from spillway.model.entity import (
     subscription_path,
 )
 from spillway.model.errors import BrokerError
+from spillway.model.quotas import Quotas
 from spillway.model.rules import Rule
 from spillway.server.clock import Clock, MovableClock
 from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
@@ -49,10 +50,15 @@ class LiveBroker:
     """One namespace. Everything but `connection_string` happens on its own thread, on behalf of the caller."""
 
     def __init__(
-        self, directory: Path, journal: Journal | None = None, make_clock: Callable[[int], Clock] = MovableClock
+        self,
+        directory: Path,
+        journal: Journal | None = None,
+        make_clock: Callable[[int], Clock] = MovableClock,
+        quotas: Quotas | None = None,
     ) -> None:
         self._journal = journal or MemoryJournal()
         self._make_clock = make_clock
+        self.quotas = quotas or Quotas()
         self.directory = directory
         self.certificates = ensure_certificates(directory, "localhost")
         self.faults: list[BaseException] = []  # for which the broker would have stopped itself
@@ -66,14 +72,14 @@ class LiveBroker:
 
     async def _start(self) -> NamespaceServer:
         server = NamespaceServer(
-            ServerOptions(NAMESPACE, port=0),
+            ServerOptions(NAMESPACE, port=0, quotas=self.quotas),
             self._journal,
             root_rights(DEVELOPMENT_KEY),
             server_context(self.certificates),
             self.faults.append,
             make_clock=self._make_clock,
         )
-        administer(server)
+        self.front = administer(server)
         server.door.make_peer = self._make_peer
         server.start()
         server.listen()
@@ -86,6 +92,7 @@ class LiveBroker:
         return cast(PumpedPeer, TappedPeer(peer, self._taps[-1]))
 
     def close(self) -> None:
+        self._loop.call_soon_threadsafe(self.front.stop)
         self.run(self.server.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(START_S)

@@ -21,6 +21,8 @@ from spillway.admin.faults import Fault, bad_request, of_broker
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.paths import decode_path, parse_target
 from spillway.admin.service import Call, Reply, Service
+from spillway.broker.commands import CountManagement
+from spillway.broker.effects import Failed
 from spillway.model.errors import BrokerError
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,8 @@ class Administration:
                 return json_response(await self.control.answer(request.method, path, query, body), 200)
             target = parse_target(path)
             body = await read_body(request)
+            if self.namespace.is_counted:
+                await self.count()
             call = Call(request.method, target, query, base_of(request), request.headers.get("if-match"), body)
             etag = await self.service.etag_of(target)
             reply = await self.service.answer(call)
@@ -78,6 +82,12 @@ class Administration:
             log.exception("a fault of the administration")
             ours = Fault(500, "SubCode=50000. The broker failed to answer; its log says why.", closes=True)
             return self.refusal(request, path, ours, None)
+
+    async def count(self) -> None:
+        """Raises `ServerBusy` while the namespace is throttled."""
+        answer = await self.namespace.pump.ask(lambda number: CountManagement(number, ""))
+        if isinstance(answer, Failed):
+            raise answer.error
 
     def authorise(self, request: Request, path: str, query: str) -> None:
         token = request.headers.get("authorization", "")

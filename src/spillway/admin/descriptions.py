@@ -23,7 +23,6 @@ NAMES: Final = {kind: name for name, kind in DESCRIPTIONS.items()}
 COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 MESSAGE_KB: Final = limits.MESSAGE_BYTES_MAX // limits.KIB
 MAX_MESSAGE_SIZE: Final = "MaxMessageSizeInKilobytes"
-SIZE_MB_MAX: Final = 80 * 1_024  # Azure's largest entity
 INT_MAX: Final = 2**31 - 1
 
 # Shown as they are, whatever an update says about them.
@@ -106,7 +105,7 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
     elif name == "RequiresSession":
         settings.requires_session = boolean(name, text)
     elif name == "MaxSizeInMegabytes":
-        settings.max_size_mb = integer(name, text, 1, SIZE_MB_MAX)
+        settings.max_size_mb = integer(name, text, 1, limits.ENTITY_SIZE_MB_MAX)
     elif name == "DefaultMessageTimeToLive":
         settings.default_ttl_ms = duration_ms(name, text)
     elif name == "DeadLetteringOnMessageExpiration":

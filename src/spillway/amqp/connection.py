@@ -460,7 +460,8 @@ class Connection:
                 self.fail(states.ILLEGAL_STATE, f"No begin of ours waits on channel {begin.remote_channel}.")
                 return
         elif len(self.sessions) >= self.options.sessions_max:
-            self.fail(states.RESOURCE_LIMIT_EXCEEDED, "Too many sessions on this connection.")
+            text = f"This connection has {self.options.sessions_max} sessions, the most it may have."
+            self.fail(states.RESOURCE_LIMIT_EXCEEDED, text)
             return
         else:
             local_channel = self._free_channel(channel)

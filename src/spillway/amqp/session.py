@@ -276,7 +276,8 @@ class Session:
         """Ask the owner about a link of the peer's, after an older one of the same name has made room [2.6.1]."""
         connection = self.connection
         if connection.links_count > connection.options.links_max:
-            link.refuse(AmqpError(states.RESOURCE_LIMIT_EXCEEDED, "Too many links on this connection."))
+            text = f"This connection has {connection.options.links_max} links, the most it may have."
+            link.refuse(AmqpError(states.RESOURCE_LIMIT_EXCEEDED, text))
             link.is_fault_ours_to_tell = True  # the owner never heard of it
             link.attach = None
             return

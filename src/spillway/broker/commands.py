@@ -290,6 +290,10 @@ class ListEntities(Request):
         self.top = top
 
 
+class CountManagement(Request):
+    """An administrator has asked something: counted as such. Answered by `Done`, or `ServerBusy`."""
+
+
 class PlantFault(Request):
     """From now on `operation` on `path` is refused with `error`; None takes the fault away. Answered by `Done`."""
 
@@ -317,3 +321,11 @@ class DiskNearlyFull(Command):
     def __init__(self, is_full: bool) -> None:
         super().__init__()
         self.is_full = is_full
+
+
+class MemoryMeasured(Command):
+    """What the process has in memory now."""
+
+    def __init__(self, bytes_used: int) -> None:
+        super().__init__()
+        self.bytes_used = bytes_used

@@ -6,7 +6,6 @@ from spillway.broker.entity import Entity
 from spillway.broker.queue import Queue
 from spillway.broker.topic import Subscription, Topic
 from spillway.model.entity import DEAD_LETTER_QUEUE, QUEUE, SUBSCRIPTION, TOPIC, entity_key
-from spillway.model.rules import CorrelationFilter
 
 
 def describe(entity: Entity) -> Description:
@@ -15,12 +14,7 @@ def describe(entity: Entity) -> Description:
     if isinstance(entity, Topic):
         shown.subscription_count = len(entity.subscriptions)
         shown.size_bytes = entity.usage.size_bytes
-        for subscription in entity.subscriptions.values():
-            for rule in subscription.settings.rules:
-                if isinstance(rule.filter, CorrelationFilter):
-                    shown.correlation_filter_count += 1
-                else:
-                    shown.sql_filter_count += 1
+        shown.sql_filter_count, shown.correlation_filter_count = entity.filter_counts()
     elif isinstance(entity, Queue) and entity.dead_letters is not None:
         shown.dead_letter_count = entity.dead_letters.counters.active
         shown.size_bytes += entity.dead_letters.counters.size_bytes

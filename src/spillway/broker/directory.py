@@ -12,9 +12,9 @@ from spillway.broker.message_sessions import MessageSessions
 from spillway.broker.queue import Queue
 from spillway.broker.refill import Refill
 from spillway.broker.status import refuse_status
+from spillway.broker.throttle import Throttle
 from spillway.broker.topic import CompiledRule, PropertyAccess, Subscription, Topic
 from spillway.broker.window import ResidentBudget
-from spillway.model import limits
 from spillway.model.entity import (
     DEAD_LETTER_QUEUE,
     QUEUE,
@@ -37,16 +37,19 @@ from spillway.model.errors import (
     QuotaExceeded,
     entity_not_found,
 )
+from spillway.model.quotas import Quotas
 from spillway.model.records import EntityPut, EntityRow, Record
-from spillway.model.rules import RULES_PER_TOPIC_MAX, Rule, default_rule, rule_name_problem
+from spillway.model.rules import CorrelationFilter, Rule, default_rule, rule_name_problem
 
 
 class Directory:
-    def __init__(self, namespace: str, tokens: LockTokens, access: PropertyAccess) -> None:
+    def __init__(self, namespace: str, tokens: LockTokens, access: PropertyAccess, quotas: Quotas) -> None:
         self.namespace = namespace
         self.tokens = tokens
         self.access = access
-        self.budget = ResidentBudget(limits.RESIDENT_NAMESPACE_BYTES_MAX)
+        self.quotas = quotas
+        self.throttle = Throttle(namespace, quotas)
+        self.budget = ResidentBudget(quotas.resident_bytes_max())
         self.load_numbers = LoadNumberSource()
         self.loads: dict[int, Loads] = {}
         self.queues: dict[str, Queue] = {}  # by key: queues, subscriptions and dead-letter queues
@@ -54,6 +57,8 @@ class Directory:
         self.by_id: dict[int, Entity] = {}
         self.receivers: dict[int, ReceiverLink] = {}  # by link number: those that receive from one of these
         self.last_entity_id = 0
+        self.entity_count = 0  # queues and topics
+        self.subscription_count = 0
 
     # -- finding ------------------------------------------------------------------------------------------------
 
@@ -97,39 +102,63 @@ class Directory:
             return ArgumentError(f"'{path}' cannot be the name of a {kind}: {problem}.")
         if self.find(path) is not None:
             return EntityAlreadyExists(f"'{path}' exists already in the namespace '{self.namespace}'.")
-        if len(self.by_id) >= limits.ENTITIES_MAX:
+        if kind == SUBSCRIPTION:
+            return refuse_status(kind, settings) or self._refuse_subscription(path, settings)
+        if self.entity_count >= self.quotas.entities:
             return QuotaExceeded(
-                f"The namespace '{self.namespace}' has {limits.ENTITIES_MAX} entities, the most it may have."
+                f"The namespace '{self.namespace}' has {self.entity_count} queues and topics, "
+                f"the most it may have (limit entities)."
             )
-        error = refuse_status(kind, settings)
-        if error is None and kind == SUBSCRIPTION:
-            error = self._refuse_subscription(path, settings)
-        return error
+        return refuse_status(kind, settings)
 
     def _refuse_subscription(self, path: str, settings: EntitySettings) -> BrokerError | None:
         topic = self.topics.get(entity_key(split_subscription(path)[0]))
         if topic is None:
             return self.not_found(split_subscription(path)[0])
-        if len(topic.subscriptions) >= limits.SUBSCRIPTIONS_PER_TOPIC_MAX:
+        if len(topic.subscriptions) >= self.quotas.subscriptions_per_topic:
             return QuotaExceeded(
-                f"'{topic.path}' has {limits.SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions, the most it may have."
+                f"'{topic.path}' has {len(topic.subscriptions)} subscriptions, "
+                "the most it may have (limit subscriptions-per-topic)."
+            )
+        if self.subscription_count >= self.quotas.subscriptions:
+            return QuotaExceeded(
+                f"The namespace '{self.namespace}' has {self.subscription_count} subscriptions, "
+                "the most it may have (limit subscriptions)."
             )
         names: set[str] = set()
         for rule in settings.rules:
-            error = self._refuse_rule(topic, rule)
+            error = self._refuse_rule(rule)
             if error is not None:
                 return error
             if rule.name.lower() in names:
                 return EntityAlreadyExists(f"Two rules of '{path}' are called '{rule.name}'.")
             names.add(rule.name.lower())
+        return self._refuse_filters(topic, settings.rules)
+
+    def _refuse_filters(self, topic: Topic, rules: list[Rule]) -> BrokerError | None:
+        """Each kind has its own quota over all subscriptions of a topic."""
+        sql_count, correlation_count = topic.filter_counts()
+        more_sql = 0
+        for rule in rules:
+            if not isinstance(rule.filter, CorrelationFilter):
+                more_sql += 1
+        if more_sql and sql_count + more_sql > self.quotas.sql_filters_per_topic:
+            return QuotaExceeded(
+                f"'{topic.path}' has {sql_count} SQL filters in its subscriptions and may have "
+                f"{self.quotas.sql_filters_per_topic} (limit sql-filters-per-topic)."
+            )
+        more_correlation = len(rules) - more_sql
+        if more_correlation and correlation_count + more_correlation > self.quotas.correlation_filters_per_topic:
+            return QuotaExceeded(
+                f"'{topic.path}' has {correlation_count} correlation filters in its subscriptions and may have "
+                f"{self.quotas.correlation_filters_per_topic} (limit correlation-filters-per-topic)."
+            )
         return None
 
-    def _refuse_rule(self, topic: Topic, rule: Rule) -> BrokerError | None:
+    def _refuse_rule(self, rule: Rule) -> BrokerError | None:
         problem = rule_name_problem(rule.name)
         if problem is not None:
             return ArgumentError(f"'{rule.name}' cannot be the name of a rule: {problem}.")
-        if sum(len(other.settings.rules) for other in topic.subscriptions.values()) >= RULES_PER_TOPIC_MAX:
-            return QuotaExceeded(f"'{topic.path}' has {RULES_PER_TOPIC_MAX} rules, the most it may have.")
         try:
             CompiledRule(rule)
         except BrokerError as error:
@@ -143,20 +172,27 @@ class Directory:
             queue: Queue = Subscription(entity_id, path, settings, topic, self.tokens, self.budget, loads)
             assert isinstance(queue, Subscription)
             topic.subscriptions[entity_key(path)] = queue
+            queue.share = topic.share
+            self.subscription_count += 1
         else:
             queue = Queue(entity_id, path, settings, None, self.tokens, self.budget, loads, Usage())
+            queue.share = self.throttle.share_for(path, 1)
+            self.entity_count += 1
         return self._enter(queue, loads)
 
     def _add_dead_letters(self, entity_id: int, parent: Queue) -> Queue:
         loads = self._new_loads()
         path = dead_letter_path(parent.path)
         queue = Queue(entity_id, path, parent.settings, parent, self.tokens, self.budget, loads, parent.usage)
+        queue.share = parent.share
         parent.dead_letters = queue
         return self._enter(queue, loads)
 
     def _add_topic(self, entity_id: int, path: str, settings: EntitySettings) -> Topic:
         loads = self._new_loads()
         topic = Topic(entity_id, path, settings, loads, self.access)
+        topic.share = self.throttle.share_for(path, 1)
+        self.entity_count += 1
         loads.owner = topic
         self.topics[entity_key(path)] = topic
         self.by_id[entity_id] = topic
@@ -219,7 +255,7 @@ class Directory:
     def add_rule(self, subscription: Subscription, rule: Rule, decided: Decided) -> BrokerError | None:
         if self._find_rule(subscription, rule.name) is not None:
             return EntityAlreadyExists(f"'{subscription.path}' has a rule '{rule.name}' already.")
-        error = self._refuse_rule(subscription.topic, rule)
+        error = self._refuse_rule(rule) or self._refuse_filters(subscription.topic, [rule])
         if error is not None:
             return error
         if rule.created_ms == 0:  # else it takes the place of one that was there
@@ -290,6 +326,9 @@ class Directory:
         entity.usage.size_bytes -= entity.counters.size_bytes
         if isinstance(entity, Subscription):
             del entity.topic.subscriptions[key]
+            self.subscription_count -= 1
+        elif isinstance(entity, Topic) or (isinstance(entity, Queue) and entity.parent is None):
+            self.entity_count -= 1
         if isinstance(entity, Topic):
             del self.topics[key]
         else:

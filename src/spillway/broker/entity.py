@@ -2,6 +2,7 @@
 
 from spillway.broker.decided import Decided, Touchable
 from spillway.broker.loads import Loads
+from spillway.broker.throttle import Share
 from spillway.model import limits
 from spillway.model.entity import FOR_EVER_MS, EntitySettings
 from spillway.model.errors import BrokerError, MessageTooLarge, QuotaExceeded, entity_disabled
@@ -10,10 +11,11 @@ from spillway.model.records import Counters, MessageAdded, Record
 
 
 class Usage:
-    """Bytes held against one quota: a queue and its dead-letter queue, or a topic and all below it."""
+    """What is held against one quota: by a queue and its dead-letter queue, or a topic and all below it."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
+        self.receiver_count = 0
 
 
 class Entity(Touchable):
@@ -29,6 +31,8 @@ class Entity(Touchable):
         self.sender_link_ids: dict[int, bool] = {}
         self.next_due_ms: int = NEVER  # no scheduled message is due before this
         self.is_sweeping_due = False
+        self.share: Share | None = None  # of the operations a second; None: they are not counted
+        self.noted_bytes = 0  # what the namespace has counted of it in its store
         self.timer_ms = 0  # the namespace's: when it will call on_time, 0 if not at all
 
     def recover(self, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
@@ -59,6 +63,10 @@ class Entity(Touchable):
                 "Receive messages, or raise its MaxSizeInMegabytes."
             )
         return None
+
+    def operations_per_message(self) -> int:
+        """What sending one counts against the operations a second."""
+        return 1
 
     def admit(self, message: Message, group: list[Record], decided: Decided) -> int:
         """Store one message that was not refused; its sequence number."""

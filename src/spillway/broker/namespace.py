@@ -15,6 +15,7 @@ from spillway.broker.commands import (
     BatchDelete,
     CancelScheduled,
     Command,
+    CountManagement,
     CreateEntity,
     Credit,
     DeleteEntity,
@@ -26,6 +27,7 @@ from spillway.broker.commands import (
     ListRules,
     ListSessions,
     Loaded,
+    MemoryMeasured,
     Peek,
     PlantFault,
     ReceiveDeferred,
@@ -67,10 +69,12 @@ from spillway.broker.message_sessions import ListSessionsStep, MessageSessions, 
 from spillway.broker.queue import Queue
 from spillway.broker.status import refuse_receiver, refuse_request, refuse_sender
 from spillway.broker.sweeps import SweepDue, SweepExpired
+from spillway.broker.throttle import operations_of
 from spillway.broker.topic import PropertyAccess, Subscription
 from spillway.model.entity import SUBSCRIPTION, EntitySettings, entity_key
-from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, ServerBusy, entity_disabled
+from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, QuotaExceeded, entity_disabled
 from spillway.model.message import NEVER, Message
+from spillway.model.quotas import NO_LIMIT, Quotas
 from spillway.model.records import Catalogue, EntityRemoved, Record, SessionStatePut
 from spillway.model.settlement import RELEASE, Settlement
 
@@ -79,21 +83,30 @@ class Namespace:
     """`token_seed`: eight bytes that differ from life to life, so that old lock tokens mean nothing."""
 
     def __init__(
-        self, name: str, catalogue: Catalogue, token_seed: bytes, access: PropertyAccess | None = None
+        self,
+        name: str,
+        catalogue: Catalogue,
+        token_seed: bytes,
+        access: PropertyAccess | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.name = name
-        self.directory = Directory(name, LockTokens(token_seed), access or PropertyAccess())
+        self.quotas = quotas or Quotas()
+        self.directory = Directory(name, LockTokens(token_seed), access or PropertyAccess(), self.quotas)
+        self.throttle = self.directory.throttle
+        self.store_bytes = 0  # what all entities hold, if there is a limit to it
         self.directory.last_entity_id = catalogue.last_entity_id
         self.senders: dict[int, Entity] = {}  # by link number
         self.receivers = self.directory.receivers
         self.received_from: dict[int, Queue] = {}
         self.timers: list[tuple[int, int]] = []  # a heap of (when, entity id); stale ones are skipped
         self.faults = faults.Faults()
-        self.is_disk_full = False
         self.unfinished: list[Touchable] = []
         self.release = Settlement(RELEASE)
         for row in catalogue.entities:
-            self._set_timer(self.directory.recover(row))
+            entity = self.directory.recover(row)
+            self._set_timer(entity)
+            self._note_store(entity, entity.counters.size_bytes, catalogue.clock_ms)
 
     # -- the whole of it --------------------------------------------------------------------------------------
 
@@ -101,6 +114,8 @@ class Namespace:
         decided = Decided(now_ms)
         for queue in self.unfinished:
             decided.touch(queue)
+        if self.throttle.parked and self.throttle.resume_ms <= now_ms:
+            self._resume_parked(decided)
         self._fire_timers(decided)  # what has ended by now ends before anything is asked of it
         for command in commands:
             self._dispatch(command, decided)
@@ -112,13 +127,14 @@ class Namespace:
         """When `apply` must be called even without commands; 0 if no time is set."""
         if self.unfinished:
             return 1  # at once
+        resume_ms = self.throttle.resume_ms if self.throttle.parked else 0
         while self.timers:
             when, entity_id = self.timers[0]
             entity = self.directory.by_id.get(entity_id)
             if entity is not None and entity.timer_ms == when:
-                return when
+                return when if resume_ms == 0 else min(when, resume_ms)
             heapq.heappop(self.timers)
-        return 0
+        return resume_ms
 
     def exists(self, path: str) -> bool:
         return self.directory.find(path) is not None
@@ -142,9 +158,11 @@ class Namespace:
             self._detach(command, decided)
         elif isinstance(command, Undelivered):
             self._undelivered(command, decided)
+        elif isinstance(command, MemoryMeasured):
+            self.throttle.note_memory(command.bytes_used, decided.now_ms)
         else:
             assert isinstance(command, DiskNearlyFull), "a command of no known kind"
-            self.is_disk_full = command.is_full
+            self.throttle.note_disk(command.is_full)
 
     def _serve_touched(self, decided: Decided) -> None:
         at = 0
@@ -159,7 +177,22 @@ class Namespace:
             if entity.is_changed:
                 entity.is_changed = False
                 decided.turn.counters[entity.entity_id] = entity.counters.copy()
+                self._note_store(entity, entity.counters.size_bytes, decided.now_ms)
             self._set_timer(entity)
+
+    def _note_store(self, entity: Entity, size_bytes: int, now_ms: int) -> None:
+        """What it holds now counts against the limit of the namespace, if there is one."""
+        if self.quotas.store_mb != NO_LIMIT:
+            self.store_bytes += size_bytes - entity.noted_bytes
+            entity.noted_bytes = size_bytes
+            self.throttle.note_store(self.store_bytes, now_ms)
+
+    def _resume_parked(self, decided: Decided) -> None:
+        """Deliveries that waited for operations."""
+        for lane, owner in self.throttle.take_parked().items():
+            if not lane.is_closed:
+                assert isinstance(owner, Queue), "deliveries come from queues"
+                owner.touch_lane(lane, decided)
 
     def _set_timer(self, entity: Entity) -> None:
         due_ms = entity.due_ms()
@@ -191,22 +224,21 @@ class Namespace:
         entity = self.senders.get(command.link_id)
         if entity is None:
             return  # the link was ended by us while the send was on its way: nobody waits for it
-        error = self._refuse_send(entity, command.messages)
+        error = self._refuse_send(entity, command.messages, decided.now_ms)
         if error is None:
             self._admit(entity, command.messages, decided)
         if not command.is_settled:
             decided.say(SendSettled(command.link_id, command.delivery_id, error))
 
-    def _refuse_send(self, entity: Entity, messages: list[Message]) -> BrokerError | None:
+    def _refuse_send(self, entity: Entity, messages: list[Message], now_ms: int) -> BrokerError | None:
         error = self.faults.find(entity.path, faults.SEND)
-        if error is not None:
-            return error
-        if self.is_disk_full:
-            return ServerBusy(
-                "The disk of the broker is nearly full: messages can be received and settled, not sent. "
-                "Try again in 10 seconds, when messages were received or space was freed."
-            )
-        return entity.refuse_send(messages)
+        if error is None and self.throttle.is_pressed:
+            error = self.throttle.refuse_growth(now_ms)
+        if error is None:
+            error = entity.refuse_send(messages)
+        if error is None and entity.share is not None:
+            return entity.share.refuse(len(messages) * entity.operations_per_message(), now_ms)
+        return error
 
     def _admit(self, entity: Entity, messages: list[Message], decided: Decided) -> list[int]:
         """One group. A ping is answered and never stored (contract F2)."""
@@ -263,6 +295,8 @@ class Namespace:
             error = NotAllowed(f"'{entity.path}' is a subscription: send to its topic, '{entity.topic.path}'.")
         else:
             error = self.faults.find(entity.path, faults.ATTACH) or refuse_sender(entity)
+            if error is None and entity.share is not None:
+                error = entity.share.refuse(1, decided.now_ms)
         if error is not None or entity is None:
             decided.say(Refused(command.link_id, error or self.directory.not_found(command.path)))
             return
@@ -279,6 +313,13 @@ class Namespace:
             error = NotAllowed(f"'{entity.path}' is a topic: receive from one of its subscriptions.")
         else:
             error = self.faults.find(entity.path, faults.ATTACH) or refuse_receiver(entity)
+            if error is None and entity.share is not None:
+                error = entity.share.refuse(1, decided.now_ms)
+            if error is None and entity.usage.receiver_count >= self.quotas.receivers_per_entity:
+                error = QuotaExceeded(
+                    f"'{entity.path}' has {entity.usage.receiver_count} receivers, the most it may have "
+                    "(limit receivers-per-entity; the subscriptions of a topic are counted together)."
+                )
             if error is None:
                 self._add_receiver(entity, command, decided)
                 return
@@ -290,6 +331,7 @@ class Namespace:
             decided.say(Refused(command.link_id, NotAllowed(f"'{queue.path}' {wrong}.")))
             return
         self.received_from[command.link_id] = queue
+        queue.usage.receiver_count += 1
         if isinstance(queue.sessions, MessageSessions):
             queue.sessions.accept(command, decided)
             decided.touch(queue)
@@ -307,6 +349,7 @@ class Namespace:
         queue = self.received_from.pop(command.link_id, None)
         if queue is None:
             return
+        queue.usage.receiver_count -= 1
         link = self.receivers.pop(command.link_id, None)
         if isinstance(queue.sessions, MessageSessions):
             if link is None:
@@ -335,6 +378,8 @@ class Namespace:
         is_answered = False
         if isinstance(request, CreateEntity):
             error = self.directory.create(request.kind, request.path, request.settings, decided)
+        elif isinstance(request, CountManagement):
+            error = self.throttle.refuse_management(decided.now_ms)
         elif isinstance(request, PlantFault):
             self.faults.plant(request.path, request.operation, request.error)
         elif isinstance(request, ListEntities) and (request.kind != SUBSCRIPTION or entity is not None):
@@ -354,6 +399,8 @@ class Namespace:
             error = self._delete(entity, decided)
         else:
             error = self.faults.find(entity.path, faults.MANAGEMENT) or refuse_request(entity, request)
+            if error is None and entity.share is not None and not request.is_administrative:
+                error = entity.share.refuse(operations_of(request), decided.now_ms)
             if error is None:
                 error = self._manage(entity, request, decided)
                 is_answered = True
@@ -366,7 +413,7 @@ class Namespace:
         """The operations of `$management`: what any entity can do, then what queues and subscriptions can."""
         decided.touch(entity)
         if isinstance(request, Schedule):
-            error = self._refuse_send(entity, request.messages)
+            error = self._refuse_send(entity, request.messages, decided.now_ms)
             if error is None:
                 decided.say(Scheduled(request.request_id, self._admit(entity, request.messages, decided)))
             return error
@@ -506,6 +553,7 @@ class Namespace:
         waiting = [] if entity.sessions is None else entity.sessions.forget_receivers()
         for link_id in [link_id for link_id, queue in self.received_from.items() if queue is entity]:
             del self.received_from[link_id]
+            entity.usage.receiver_count -= 1
             self.receivers.pop(link_id, None)
             decided.say(Refused(link_id, error) if link_id in waiting else Detached(link_id, error))
         entity.lane.receivers.links.clear()
@@ -532,6 +580,7 @@ class Namespace:
             entity.close()
         entity.loads.abort(error, decided)
         self.directory.forget(entity)
+        self._note_store(entity, 0, decided.now_ms)
         entity.is_changed = False
         decided.turn.counters.pop(entity.entity_id, None)
 

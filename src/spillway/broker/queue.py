@@ -163,11 +163,15 @@ class Queue(Entity):
     def serve_lane(self, lane: Lane, decided: Decided) -> None:
         """Hand out what there is to whoever has credit, a few messages a link at a time; then answer drains."""
         left = limits.DELIVERIES_PER_TURN_MAX
+        share = self.share
+        if share is not None:
+            left = share.deliverable(decided.now_ms)
+        most = left
         is_served = True
         while is_served and left > 0:
             is_served = False
             for link in lane.receivers.rotation():
-                for _ in range(limits.DELIVERIES_PER_VISIT_MAX):
+                for _ in range(min(limits.DELIVERIES_PER_VISIT_MAX, left)):
                     if link.handed_count >= link.limit or link.locked_count >= limits.UNSETTLED_PER_LINK_MAX:
                         break
                     stored = self._take(lane, decided)
@@ -176,11 +180,15 @@ class Queue(Entity):
                     self._hand_to(link, stored, decided)
                     left -= 1
                     is_served = True
-        if is_served:
+        if share is not None:
+            share.take(most - left)
+        if is_served and most == limits.DELIVERIES_PER_TURN_MAX:
             self.touch_lane(lane, decided)
             decided.unfinished.append(self)  # other entities first, then this one again
             return
         if lane.receivers.are_waiting():
+            if is_served and share is not None:
+                share.park(lane, self, decided.now_ms)
             self._ask_for_more(lane, decided)
         for link in lane.receivers.links:
             if link.drains and (not lane.is_refilling or link.handed_count >= link.limit):

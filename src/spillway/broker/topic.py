@@ -19,7 +19,7 @@ from spillway.model.entity import EntitySettings
 from spillway.model.message import ACTIVE, NEVER, SCHEDULED, Message, Overlay, StoredMessage
 from spillway.model.properties import ChangedProperties, MessageProperties
 from spillway.model.records import MessageAdded, MessageRemoved, Record
-from spillway.model.rules import FilterError, Rule
+from spillway.model.rules import CorrelationFilter, FilterError, Rule
 
 REASON_FILTER: Final = "FilterEvaluationException"
 RULE_NAME: Final = "RuleName"  # on copies that an action changed: the rule that did
@@ -131,6 +131,25 @@ class Topic(Entity):
         super().__init__(entity_id, path, settings, loads, Usage())
         self.access = access
         self.subscriptions: dict[str, Subscription] = {}  # by the key of their path
+
+    def filter_counts(self) -> tuple[int, int]:
+        """How many SQL filters and how many correlation filters all its subscriptions have."""
+        sql_count = 0
+        correlation_count = 0
+        for subscription in self.subscriptions.values():
+            for rule in subscription.settings.rules:
+                if isinstance(rule.filter, CorrelationFilter):
+                    correlation_count += 1
+                else:
+                    sql_count += 1
+        return sql_count, correlation_count
+
+    def operations_per_message(self) -> int:
+        """Every filter that is tried on it counts too, as in Azure."""
+        operations = 1
+        for subscription in self.subscriptions.values():
+            operations += len(subscription.settings.rules)
+        return operations
 
     def enqueue(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
         if not self.subscriptions:

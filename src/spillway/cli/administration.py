@@ -14,6 +14,7 @@ def administer(server: "NamespaceServer") -> "Front":
     from spillway.admin.front import Front
     from spillway.admin.namespace import AdministeredNamespace
     from spillway.dialect.rights import MANAGE
+    from spillway.model.quotas import NO_LIMIT
     from spillway.server.tokens import TokenGate
 
     gate = TokenGate(server.rights, server.clock, MANAGE, MANAGE_NEEDED, NOT_CLAIMED)
@@ -29,6 +30,7 @@ def administer(server: "NamespaceServer") -> "Front":
             facts=server.facts,
             is_clock_movable=server.is_clock_movable,
             advance=server.advance,
+            is_counted=server.options.quotas.operations_per_second != NO_LIMIT,
         )
     )
     server.door.http = front

@@ -38,12 +38,14 @@ QUEUE_PROPERTIES: Final = (
     "ForwardTo",
     "LockDuration",
     "MaxDeliveryCount",
+    "MaxSizeInMegabytes",
     "RequiresDuplicateDetection",
     "RequiresSession",
 )
 TOPIC_PROPERTIES: Final = (
     "DefaultMessageTimeToLive",
     "DuplicateDetectionHistoryTimeWindow",
+    "MaxSizeInMegabytes",
     "RequiresDuplicateDetection",
 )
 SUBSCRIPTION_PROPERTIES: Final = (
@@ -168,9 +170,7 @@ class _Reader:
 
     def topic(self, value: object, at: str, paths: dict[str, str]) -> list[EntityConfig]:
         """The topic, then its subscriptions."""
-        from spillway.model import limits
         from spillway.model.entity import TOPIC
-        from spillway.model.rules import RULES_PER_TOPIC_MAX
 
         values = self.values
         topic = values.members(value, at, TOPIC_KEYS, required=("Name",))
@@ -178,14 +178,8 @@ class _Reader:
         entities = [EntityConfig(TOPIC, path, self.settings(topic, at, TOPIC_PROPERTIES))]
         at = f"{at}.Subscriptions"
         items = values.array(topic.get("Subscriptions", []), at)
-        if len(items) > limits.SUBSCRIPTIONS_PER_TOPIC_MAX:
-            values.problem(at, items, f"at most {limits.SUBSCRIPTIONS_PER_TOPIC_MAX}, these are {len(items)}")
-            return entities
         for index, item in enumerate(items):
             entities.append(self.subscription(item, f"{at}[{index}]", path, paths))
-        rules = sum(len(entity.settings.rules) for entity in entities)
-        if rules > RULES_PER_TOPIC_MAX:
-            values.problem(at, items, f"at most {RULES_PER_TOPIC_MAX} rules in all of them, these have {rules}")
         return entities
 
     def subscription(self, value: object, at: str, topic: str, paths: dict[str, str]) -> EntityConfig:
@@ -216,6 +210,10 @@ class _Reader:
         settings.default_ttl_ms = values.duration(
             properties, at, "DefaultMessageTimeToLive", DEFAULT_TIME_TO_LIVE_MS, SECOND_MS, None, "PT1S to for ever"
         )
+        if "MaxSizeInMegabytes" in keys:
+            settings.max_size_mb = values.integer(
+                properties, at, "MaxSizeInMegabytes", limits.ENTITY_SIZE_MB_DEFAULT, 1, limits.ENTITY_SIZE_MB_MAX
+            )
         if "LockDuration" in keys:
             settings.requires_session = values.boolean(properties, at, "RequiresSession")
             settings.dead_letter_on_expiry = values.boolean(properties, at, "DeadLetteringOnMessageExpiration")

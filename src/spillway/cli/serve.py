@@ -11,6 +11,7 @@ from spillway.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from spillway.model.entity import EntitySettings
+    from spillway.model.quotas import Quotas
 
 DEFAULT_NAMESPACE: Final = "sbemulatorns"
 DEFAULT_PORT: Final = 5672
@@ -47,6 +48,7 @@ class ServePlan:
     is_clear_text_allowed: bool
     is_clock_movable: bool
     also_ports: tuple[int, ...]
+    quotas: "Quotas"
     is_json: bool
     log_level: str
     warnings: list[str]
@@ -98,6 +100,10 @@ def command(
         bool,
         typer.Option("--movable-clock", help="Let `spillway clock advance` move the clock ahead. --dev allows it too."),
     ] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Set a limit of every namespace; 0 is none. May be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="On ready, print one line of JSON on stdout.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every connection.")] = False,
 ) -> None:
@@ -119,6 +125,7 @@ def command(
         also_listen=also_listen or [],
         is_clear_text_allowed=clear_text,
         is_clock_movable=movable_clock,
+        limits=limit or [],
         is_json=as_json,
         is_verbose=verbose,
     )
@@ -141,6 +148,7 @@ def make_plan(
     also_listen: list[int],
     is_clear_text_allowed: bool,
     is_clock_movable: bool,
+    limits: list[str],
     is_json: bool,
     is_verbose: bool,
 ) -> ServePlan:
@@ -166,6 +174,7 @@ def make_plan(
         is_clear_text_allowed=is_clear_text_allowed,
         is_clock_movable=is_clock_movable or is_development,
         also_ports=tuple(also_listen),
+        quotas=parse_limits(limits, is_development),
         is_json=is_json,
         log_level="DEBUG" if is_verbose else log_level(),
         warnings=warnings,
@@ -190,6 +199,25 @@ def parse_namespaces(values: list[str]) -> dict[str, int]:
         check_port(int(port_text), f"--namespace {value}")
         ports[name] = int(port_text)
     return ports
+
+
+def parse_limits(values: list[str], is_development: bool) -> "Quotas":
+    """What is not set has Azure Standard's value; memory has most of what there is, unless this is for development."""
+    from spillway.model.quotas import Quotas
+    from spillway.server.memory import memory_mb_default
+
+    quotas = Quotas()
+    if not is_development:
+        quotas.memory_mb = memory_mb_default()
+    for value in values:
+        name, equals, number = value.partition("=")
+        if not equals or not (number.isascii() and number.isdigit()) or len(number) > 12:
+            raise UsageError(f"--limit {value}: must be NAME=NUMBER, for example operations-per-second=1000")
+        try:
+            quotas.set(name, int(number))
+        except ValueError as error:
+            raise UsageError(f"--limit {value}: {error}") from None
+    return quotas
 
 
 def check_port(port: int, option: str) -> None:

@@ -82,6 +82,7 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
                 port=namespace.port,
                 also_ports=plan.also_ports if index == 0 else (),
                 is_clear_text_allowed=plan.is_clear_text_allowed,
+                quotas=plan.quotas,
             )
             with explained(data):
                 journal = open_journal(plan, directory, namespace)

@@ -51,7 +51,6 @@ from spillway.dialect.rule_descriptions import read_rule, read_rule_name, rule_d
 from spillway.model import limits
 from spillway.model.errors import ArgumentError, ArgumentOutOfRange, BrokerError, NotImplementedHere
 from spillway.model.message import NEVER, Message
-from spillway.model.rules import RULES_PER_TOPIC_MAX
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Settlement
 
 RENEW_LOCK: Final = "com.microsoft:renew-lock"
@@ -203,7 +202,7 @@ def _read_rule_command(operation: str, number: int, path: str, fields: dict[obje
     skip = read_long(fields, "skip")
     if skip < 0:
         raise ArgumentOutOfRange("'skip' must not be negative.")
-    return ListRules(number, path, skip, read_count(fields, "top", RULES_PER_TOPIC_MAX))
+    return ListRules(number, path, skip, read_count(fields, "top", limits.RULES_LISTED_MAX))
 
 
 def read_omits_body(body: object) -> bool:

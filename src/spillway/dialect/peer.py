@@ -60,6 +60,7 @@ from spillway.model.errors import (
     QuotaExceeded,
     Unauthorized,
 )
+from spillway.model.quotas import Quotas
 from spillway.model.settlement import Settlement
 
 # .NET counts 100 ns since the year 1.
@@ -71,9 +72,10 @@ INCOMING_WINDOW: Final = (1 << 31) - 1  # Python counts its transfers in its own
 class PeerOptions:
     """`namespace` is what error texts call us: `sb://<namespace>/<entity>`."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, quotas: Quotas | None = None) -> None:
         self.namespace = namespace
         self.container_id = namespace
+        self.quotas = quotas or Quotas()
 
 
 class Peer:
@@ -94,7 +96,7 @@ class Peer:
         self.connection = Connection(_connection_options(options), True, now_ms)
         self.missing = MissingEntities(options.namespace, directory)
         self.now_ms = now_ms
-        self.standing = Standing(rights, self.connection.options)
+        self.standing = Standing(rights, self.connection.options, options.quotas)
         self.outbox = Outbox()
         self.nodes = Nodes(self.standing, self.outbox, ids, tracker)
         self.is_writable = True

@@ -7,6 +7,7 @@ from spillway.amqp.connection import ConnectionOptions
 from spillway.dialect.rights import FOR_EVER, Grant, Grants, Rights, authorise
 from spillway.model import limits
 from spillway.model.errors import Unauthorized
+from spillway.model.quotas import Quotas
 
 # Before its first token a client needs one session and two links to `$cbs`; with no more than this a thousand of them
 # can be borne.
@@ -18,14 +19,15 @@ STRANGER_PARTIAL_BYTES_MAX: Final = 128 * limits.KIB
 class Standing:
     """`options` are the connection's: a stranger's bounds in them are lifted with its first grant."""
 
-    def __init__(self, rights: Rights, options: ConnectionOptions) -> None:
+    def __init__(self, rights: Rights, options: ConnectionOptions, quotas: Quotas) -> None:
         self.rights = rights
         self.options = options
+        self.quotas = quotas
         self.grants = Grants()
         self.next_expiry_ms = 0  # of a token; 0: none ends
         self.unauthorised_until_ms = 0  # all tokens have run out: when to close
-        options.sessions_max = STRANGER_SESSIONS_MAX
-        options.links_max = STRANGER_LINKS_MAX
+        options.sessions_max = min(STRANGER_SESSIONS_MAX, quotas.sessions_per_connection)
+        options.links_max = min(STRANGER_LINKS_MAX, quotas.links_per_connection)
         options.elements_max = LOGIN_ELEMENTS_MAX
         options.partial_bytes_max = STRANGER_PARTIAL_BYTES_MAX
 
@@ -41,8 +43,8 @@ class Standing:
         """It has shown a right to be here: from now on it may have what costs memory."""
         self.grants.add(grant)
         options = self.options
-        options.sessions_max = limits.CHANNEL_MAX + 1
-        options.links_max = limits.LINKS_PER_CONNECTION_MAX
+        options.sessions_max = self.quotas.sessions_per_connection
+        options.links_max = self.quotas.links_per_connection
         options.elements_max = FRAME_ELEMENTS_MAX
         options.partial_bytes_max = limits.PARTIAL_BYTES_MAX
 

@@ -29,6 +29,7 @@ CLOCK_MS_MAX: Final = 4_133_980_799_999
 # -- entities ---------------------------------------------------------------------------------------------
 ENTITY_NAME_CHARS_MAX: Final = 260
 ENTITY_SIZE_MB_DEFAULT: Final = 1_024
+ENTITY_SIZE_MB_MAX: Final = 80 * 1_024  # Azure's largest; it allows whole GB only
 LOCK_DURATION_MS_MIN: Final = 5_000
 LOCK_DURATION_MS_MAX: Final = 300_000
 LOCK_DURATION_MS_DEFAULT: Final = 60_000
@@ -38,8 +39,13 @@ DUPLICATE_WINDOW_MS_MIN: Final = 20_000
 DUPLICATE_WINDOW_MS_MAX: Final = 7 * 86_400_000
 USER_METADATA_CHARS_MAX: Final = 1_024
 DELIVERY_COUNT_MAX_MAX: Final = 2_147_483_647
-ENTITIES_MAX: Final = 100_000
+ENTITIES_MAX: Final = 10_000  # Azure Standard: queues and topics of a namespace
+SUBSCRIPTIONS_MAX: Final = 100_000  # of all topics together: ours, each takes memory
 SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000  # Azure Standard
+SQL_FILTERS_PER_TOPIC_MAX: Final = 2_000  # Azure Standard; with those that take all or nothing
+CORRELATION_FILTERS_PER_TOPIC_MAX: Final = 100_000  # Azure Standard
+RECEIVERS_PER_ENTITY_MAX: Final = 5_000  # Azure: concurrent receives; of a topic, over all its subscriptions
+PARTITIONS: Final = 16  # Azure Standard: of a partitioned entity, each with a store of its own
 SUBSCRIPTION_NAME_CHARS_MAX: Final = 50
 
 # -- one request over $management ---------------------------------------------------------------------------
@@ -48,6 +54,7 @@ PEEK_BYTES_MAX: Final = 1 * MIB
 LOCK_TOKENS_MAX: Final = 5_000
 SEQUENCE_NUMBERS_MAX: Final = 5_000
 BATCH_DELETE_MAX: Final = 4_000
+RULES_LISTED_MAX: Final = 2_000
 BY_NUMBER_BYTES_MAX: Final = 16 * MIB  # messages received or cancelled by number in one request
 
 # -- the resident window: queue depth costs disk, not memory -------------------------------------------------
@@ -58,14 +65,21 @@ LOAD_MESSAGES: Final = 1_000  # asked of the store at a time
 LOAD_BYTES: Final = 2 * MIB
 SWEEP_MESSAGES: Final = 500  # due or expired messages handled in one turn
 
+# -- throttling ------------------------------------------------------------------------------------------------
+BUSY_MS: Final = 10_000  # who is told "server busy" waits so long, and finds it over (contract I5, I6)
+MANAGEMENT_OPERATIONS: Final = 10  # Azure: what a create, read, update or delete counts; a message counts 1
+
 # -- fairness and back-pressure -------------------------------------------------------------------------------
 COMMANDS_PER_TURN_MAX: Final = 256  # of one peer
 COMMAND_BYTES_PER_TURN_MAX: Final = 1 * MIB
 DELIVERIES_PER_TURN_MAX: Final = 1_000  # of one entity, then others have their turn
 DELIVERIES_PER_VISIT_MAX: Final = 32  # to one link before the next link of the entity is served
-PENDING_BYTES_PAUSE: Final = 32 * MIB  # waiting for the disk: stop reading sockets
-PENDING_BYTES_RESUME: Final = 16 * MIB
+PENDING_BYTES_PAUSE: Final = 32 * MIB  # waiting for the disk: stop reading sockets, until half of it is left
 DISK_RESERVE_BYTES: Final = 64 * MIB  # below this much free space sends are refused
+
+# -- connections of a namespace ------------------------------------------------------------------------------
+CONNECTIONS_MAX: Final = 5_000  # Azure: concurrent AMQP connections
+GUESTS_MAX: Final = 1_000  # those of them that have shown no token yet: ours
 
 # -- one connection --------------------------------------------------------------------------------------------
 FRAME_BYTES_MAX: Final = 64 * KIB

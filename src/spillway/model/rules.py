@@ -14,8 +14,6 @@ CONDITIONS_MAX: Final = 32  # comparisons and the like in a filter; statements i
 NESTING_MAX: Final = 64  # ours: evaluation recurses this deep at most, which is some 30 brackets
 RULE_VALUES_MAX: Final = 100  # ours: parameters, or properties of a correlation filter
 RULE_VALUES_CHARS_MAX: Final = 32_768  # ours: of all of them together, names included
-RULES_PER_TOPIC_MAX: Final = 2_000  # with SQL filters
-CORRELATION_RULES_PER_TOPIC_MAX: Final = 100_000
 RULE_NAME_CHARS_MAX: Final = 50
 
 DEFAULT_RULE: Final = "$Default"

@@ -23,7 +23,6 @@ from spillway.server.pump import Pump, PumpedPeer
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS_MAX: Final = 5_000  # Azure: concurrent AMQP connections of a namespace
 ACCEPTS_PER_VISIT_MAX: Final = 100  # then the loop gets to serve those who are in
 BACKLOG: Final = 1_024
 PEEK_AGAIN_S: Final = 0.05
@@ -97,7 +96,7 @@ class Door:
         tls: ssl.SSLContext | None,
         http: Callable[[], asyncio.Protocol] | None = None,
         is_clear_text_allowed: bool = False,
-        connections_max: int = CONNECTIONS_MAX,
+        connections_max: int = limits.CONNECTIONS_MAX,
     ) -> None:
         self.pump = pump
         self.lobby = lobby

@@ -10,8 +10,6 @@ from typing import Final, Protocol
 from spillway.model import limits
 from spillway.model.errors import BrokerError, Unauthorized
 
-GUESTS_MAX: Final = 1_000
-
 NO_TOKEN_TEXT: Final = (
     f"No valid token was put within {limits.TOKEN_TIMEOUT_MS // 1000} s of connecting. "
     "Put a token of a rule of this namespace to $cbs, or authenticate with SASL PLAIN."
@@ -29,7 +27,7 @@ class Guest(Protocol):
 class Lobby:
     """Rows in order of arrival and so in order of deadline: sweeping looks at those due and at no other."""
 
-    def __init__(self, guests_max: int = GUESTS_MAX) -> None:
+    def __init__(self, guests_max: int = limits.GUESTS_MAX) -> None:
         self.guests_max = guests_max
         self.silent: dict[Guest, int] = {}  # nothing said yet -> when to stop waiting
         self.strangers: dict[Guest, int] = {}  # AMQP spoken, no token yet

@@ -6,7 +6,7 @@ import os
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -22,12 +22,14 @@ from spillway.dialect.rights import Rights
 from spillway.model import limits
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, settings_from_json
 from spillway.model.errors import ArgumentError, EntityAlreadyExists, NotAllowed
+from spillway.model.quotas import Quotas
 from spillway.model.rules import Rule
 from spillway.server.clock import BrokerClock, Clock, MovableClock
-from spillway.server.listener import CONNECTIONS_MAX, Door, Listener, bind
-from spillway.server.lobby import GUESTS_MAX, Lobby
+from spillway.server.listener import Door, Listener, bind
+from spillway.server.lobby import Lobby
 from spillway.server.numbers import Numbers, Tracking
 from spillway.server.pump import Pump
+from spillway.server.throttling import ThrottleWatch
 from spillway.store.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -49,8 +51,7 @@ class ServerOptions:
     port: int = 5672
     also_ports: tuple[int, ...] = ()
     is_clear_text_allowed: bool = False  # from other machines
-    connections_max: int = CONNECTIONS_MAX
-    guests_max: int = GUESTS_MAX
+    quotas: Quotas = field(default_factory=Quotas)
 
 
 class NamespaceServer:
@@ -75,17 +76,20 @@ class NamespaceServer:
         self.tracking = Tracking(options.name)
         catalogue = journal.recover()
         self.clock = make_clock(catalogue.clock_ms)
-        self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess())
+        quotas = options.quotas
+        self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess(), quotas)
         self.pump = Pump(options.name, self.core, journal, self.clock, self.numbers, self.loop, on_fatal)
-        self.lobby = Lobby(options.guests_max)
+        self.pump.pending_bytes_pause = quotas.pending_bytes_pause()
+        self.lobby = Lobby(quotas.connections_without_token)
         self.door = Door(
-            self.pump, self.lobby, self.make_peer, tls, http, options.is_clear_text_allowed, options.connections_max
+            self.pump, self.lobby, self.make_peer, tls, http, options.is_clear_text_allowed, quotas.connections
         )
         self.listeners: list[Listener] = []
-        self.pump.on_tick.append(self._sweep_lobby)
+        self.watch = ThrottleWatch(options.name, self.core.throttle, self.pump.tell)
+        self.pump.on_tick += [self._sweep_lobby, self.watch.look]
 
     def make_peer(self, is_plain_allowed: bool) -> Peer:
-        options = PeerOptions(self.options.name)
+        options = PeerOptions(self.options.name, self.options.quotas)
         return Peer(
             options, self.core, self.rights, self.numbers, self.tracking, is_plain_allowed, self.clock.real_ms()
         )
@@ -112,7 +116,8 @@ class NamespaceServer:
             "subscriptions": kinds[SUBSCRIPTION],
             "messages": sum(entity.counters.total for entity in self.core.directory.by_id.values()),
             "connections": len(self.pump.connections),
-            "is_disk_nearly_full": self.core.is_disk_full,
+            "is_disk_nearly_full": self.core.throttle.is_disk_full,
+            "refused_as_busy": dict(self.core.throttle.refused),
         }
 
     def start(self) -> None:

@@ -108,6 +108,7 @@ class Pump:
         self.loads_out = 0  # asked of the journal and not answered yet
         self.last_ticket = 0
         self.is_scheduled = False
+        self.pending_bytes_pause: int = limits.PENDING_BYTES_PAUSE
         self.is_paused = False  # too much is waiting for the disk: no socket is read
         self.is_held = False
         self.is_disk_full = False
@@ -174,7 +175,7 @@ class Pump:
             self.last_ticket += 1
             self.waiting.append(Waiting(self.last_ticket, spoken))
             self.journal.submit(decided.turn, self.last_ticket)
-            if not self.is_paused and self.journal.pending_bytes >= limits.PENDING_BYTES_PAUSE:
+            if not self.is_paused and self.journal.pending_bytes >= self.pending_bytes_pause:
                 self.set_paused(True)
         elif spoken and self.waiting:
             self.waiting[-1].effects.extend(spoken)
@@ -190,7 +191,7 @@ class Pump:
         real_ms = self.clock.real_ms()
         while self.waiting and self.waiting[0].ticket <= ticket:
             self.release(self.waiting.popleft().effects, real_ms)
-        if self.is_paused and self.journal.pending_bytes <= limits.PENDING_BYTES_RESUME:
+        if self.is_paused and self.journal.pending_bytes <= self.pending_bytes_pause // 2:
             self.set_paused(False)
         self.wake()
 
@@ -289,6 +290,11 @@ class Pump:
         for connection in self.connections:
             connection.set_reading(may_read and not connection.peer.has_commands)
 
+    def tell(self, command: Command) -> None:
+        """Something the core must know, which it does not answer."""
+        self.own_commands.append(command)
+        self.wake()
+
     # -- requests from inside the process ---------------------------------------------------------------------------
 
     async def ask(self, make_request: Callable[[int], Request]) -> Answer:
@@ -374,8 +380,7 @@ class Pump:
         if is_full != self.is_disk_full:
             self.is_disk_full = is_full
             log.warning("namespace=%s %s", self.name, DISK_FULL_TEXT if is_full else "there is disk space again")
-            self.own_commands.append(DiskNearlyFull(is_full))
-            self.wake()
+            self.tell(DiskNearlyFull(is_full))
 
     # -- ends -------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from spillway.broker.commands import Command, Loaded
 from spillway.broker.effects import Effect, Load
 from spillway.broker.namespace import Namespace
 from spillway.model.message import NEVER, NO_TTL, Message
+from spillway.model.quotas import Quotas
 from spillway.model.records import Rows
 from spillway.store.memory import MemoryJournal
 
@@ -13,8 +14,9 @@ from spillway.store.memory import MemoryJournal
 class Core:
     """Plays the pump: remembers every turn, answers every load, and hands back what was said."""
 
-    def __init__(self, now_ms: int = 1_000_000) -> None:
+    def __init__(self, now_ms: int = 1_000_000, quotas: Quotas | None = None) -> None:
         self.journal = MemoryJournal()
+        self.quotas = quotas
         self.now_ms = now_ms
         self.lives = 0
         self.ticket = 0
@@ -29,7 +31,7 @@ class Core:
         return namespace
 
     def make_namespace(self, seed: bytes) -> Namespace:
-        return Namespace("test", self.journal.recover(), seed)
+        return Namespace("test", self.journal.recover(), seed, None, self.quotas)
 
     def restart(self) -> None:
         """A crash: locks and windows are gone, what was remembered is not."""

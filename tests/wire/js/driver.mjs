@@ -247,8 +247,8 @@ const commands = new Map(Object.entries({
     return {};
   },
   // Over HTTPS: NODE_EXTRA_CA_CERTS says whom to trust.
-  async adminQueue({ connectionString, queue }) {
-    return new ServiceBusAdministrationClient(connectionString).getQueue(queue);
+  async adminQueue({ connectionString, queue, options }) {
+    return new ServiceBusAdministrationClient(connectionString, options).getQueue(queue);
   },
   // One link: {queue, sender: true} or {queue, receiver: true}; or the whole client.
   async close(command) {

@@ -1,0 +1,64 @@
+"""Keeps the core told of what only the process knows, its memory, and the operator of what the core refuses."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from spillway.broker.commands import Command, MemoryMeasured
+from spillway.broker.throttle import Throttle
+from spillway.model import limits
+from spillway.model.quotas import NO_LIMIT
+from spillway.server.memory import give_back_free, resident_bytes
+
+log = logging.getLogger(__name__)
+
+GIVE_BACK_EVERY_MS: Final = 10_000  # it stops everything for some milliseconds
+
+
+class ThrottleWatch:
+    """Called once a second. One line when throttling begins, one when it has ended, whatever happens between."""
+
+    def __init__(
+        self,
+        name: str,
+        throttle: Throttle,
+        tell: Callable[[Command], None],
+        measure: Callable[[], int | None] = resident_bytes,
+        give_back: Callable[[], None] = give_back_free,
+    ) -> None:
+        self.name = name
+        self.throttle = throttle
+        self.tell = tell
+        self.measure = measure
+        self.give_back = give_back
+        self.is_over = False
+        self.gave_back_ms = -GIVE_BACK_EVERY_MS
+        self.seen: dict[str, int] = dict(throttle.refused)
+        self.last_ms: dict[str, int] = {}  # by limit that throttles: when it was last seen to refuse
+
+    def look(self, now_ms: int) -> None:
+        if self.throttle.memory.bytes_max != NO_LIMIT:
+            self.look_at_memory(now_ms)
+        for limit, count in self.throttle.refused.items():
+            if count != self.seen[limit]:
+                if limit not in self.last_ms:
+                    log.warning("namespace=%s is throttled (%s): clients are told to wait 10 s", self.name, limit)
+                self.last_ms[limit] = now_ms
+            elif limit in self.last_ms and now_ms - self.last_ms[limit] > limits.BUSY_MS:
+                del self.last_ms[limit]
+                log.info("namespace=%s is no longer throttled (%s): %d requests refused", self.name, limit, count)
+            self.seen[limit] = count
+
+    def look_at_memory(self, now_ms: int) -> None:
+        used = self.measure()
+        if used is None:
+            return
+        bytes_max = self.throttle.memory.bytes_max
+        if used >= bytes_max and now_ms - self.gave_back_ms >= GIVE_BACK_EVERY_MS:
+            self.gave_back_ms = now_ms
+            self.give_back()
+            used = self.measure() or used
+        is_over = used >= bytes_max
+        if is_over or self.is_over:
+            self.is_over = is_over
+            self.tell(MemoryMeasured(used))
