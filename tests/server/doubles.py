@@ -32,6 +32,7 @@ class ScriptedPeer:
         self.is_authorised = False
         self.is_writable = True
         self.close_error: BrokerError | None = None
+        self.refusal: BrokerError | None = None
         self.fault: Exception | None = None
 
     @property
@@ -80,6 +81,9 @@ class ScriptedPeer:
         self.close_error = error
         self.is_closed = True
         self.output.append(b"close\n")
+
+    def refuse(self, error: BrokerError) -> None:
+        self.refusal = error
 
     def take_registered(self) -> list[int]:
         taken = self.registered

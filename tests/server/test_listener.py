@@ -13,10 +13,10 @@ import pytest
 import uvloop
 
 from spillway.model import limits
-from spillway.model.errors import BrokerError, Unauthorized
+from spillway.model.errors import BrokerError, QuotaExceeded, Unauthorized
 from spillway.server import listener as listening
 from spillway.server import sniff
-from spillway.server.listener import OUR_HEADER, Door, Listener, bind, is_loopback
+from spillway.server.listener import OUR_HEADER, TOLD_FULL_MAX, TOLD_FULL_MS, Door, Listener, bind, is_loopback
 from spillway.server.lobby import Lobby
 from spillway.server.tls import CertificateFiles, ensure_certificates, server_context
 from tests.server.doubles import Bench, ScriptedPeer
@@ -54,7 +54,7 @@ class Port:
         self.certificates = certificates
         self.bench = Bench()
         self.lobby = Lobby(guests_max=20)
-        self.bench.pump.on_tick.append(self.lobby.sweep)
+        self.bench.pump.on_tick += [self.lobby.sweep, lambda now_ms: self.door.sweep(now_ms)]
         self.peers: list[EchoPeer] = []
         self.secrets: list[bool] = []
         self.door = Door(
@@ -278,7 +278,7 @@ async def test_a_flood_of_strangers_pushes_out_strangers_and_not_the_client_that
 
 
 @on_both_loops
-async def test_a_full_namespace_refuses_the_next_connection_and_serves_those_it_has(port: Port) -> None:
+async def test_a_full_namespace_tells_the_next_connections_so_and_serves_those_it_has(port: Port) -> None:
     members = []
     for number in range(30):
         reader, writer = await port.connect()
@@ -287,10 +287,44 @@ async def test_a_full_namespace_refuses_the_next_connection_and_serves_those_it_
         port.peers[number].is_authorised = True
         members.append((reader, writer))
     refused, refused_writer = await port.connect()
-    assert await rest(refused) == b""
+    refused_writer.write(SASL_HEADER)
+    await refused.readexactly(14)
+    error = port.peers[30].refusal
+    assert isinstance(error, QuotaExceeded)
+    assert "has 30 connections" in error.description
+    port.peers[30].is_authorised = True
     members[0][1].write(b"x")
     assert await members[0][0].readexactly(7) == b"heard x"
-    for _, each in (*members, (refused, refused_writer)):
+    assert len(port.door.told_full) == 1
+    port.bench.clock.advance(TOLD_FULL_MS)
+    assert await rest(refused) == b""
+    assert port.door.told_full == {}
+    refused_writer.close()
+    members.pop()[1].close()
+    await until(lambda: len(port.bench.pump.connections) == 29)
+    reader, writer = await port.connect()
+    writer.write(SASL_HEADER)
+    await reader.readexactly(14)
+    assert port.peers[31].refusal is None
+    for _, each in (*members, (reader, writer)):
+        each.close()
+
+
+@on_both_loops
+async def test_only_so_many_are_told_and_the_others_are_closed(port: Port) -> None:
+    port.door.connections_max = 0
+    port.lobby.guests_max = 2 * TOLD_FULL_MAX
+    clients = []
+    for _ in range(TOLD_FULL_MAX):
+        reader, writer = await port.connect()
+        writer.write(SASL_HEADER)
+        await reader.readexactly(14)
+        clients.append(writer)
+    reader, writer = await port.connect()
+    writer.write(SASL_HEADER)
+    assert await rest(reader) == SASL_HEADER
+    assert len(port.peers) == TOLD_FULL_MAX
+    for each in (*clients, writer):
         each.close()
 
 

@@ -76,6 +76,8 @@ class Directory:
 
     def create(self, kind: str, path: str, settings: EntitySettings, decided: Decided) -> BrokerError | None:
         path = path.strip("/")
+        if kind == SUBSCRIPTION and not settings.rules:
+            settings.rules = [default_rule(decided.now_ms)]
         error = self._refuse_create(kind, path, settings)
         if error is not None:
             return error
@@ -86,8 +88,6 @@ class Directory:
         else:
             entity_id = self.last_entity_id + 1
             self.last_entity_id += 2
-            if kind == SUBSCRIPTION and not settings.rules:
-                settings.rules = [default_rule(decided.now_ms)]
             for rule in settings.rules:
                 rule.created_ms = decided.now_ms
             queue = self._add(kind, entity_id, path, settings)

@@ -100,6 +100,7 @@ class Peer:
         self.outbox = Outbox()
         self.nodes = Nodes(self.standing, self.outbox, ids, tracker)
         self.is_writable = True
+        self.refusal: BrokerError | None = None  # why it cannot stay: what it hears when it asks for a link
         self.links: dict[int, PeerLink] = {}
         self.window_bound: dict[int, ClientReceiver] = {}  # would take more if the session's window opened
 
@@ -191,6 +192,10 @@ class Peer:
     def close(self, error: BrokerError | None) -> None:
         """End in order: the client is told why and connects again."""
         self._close(error or ConnectionForced("The broker is shutting down. Connect again."))
+
+    def refuse(self, error: BrokerError) -> None:
+        """It cannot stay. It is told so when it asks for a link: the SDKs show their users no close of a connection."""
+        self.refusal = error
 
     def take_registered(self) -> list[int]:
         return self.outbox.take_registered()
@@ -356,6 +361,8 @@ class Peer:
         try:
             opening = open_link(link, self.ids.next(), self.missing)
             user = opening.link
+            if self.refusal is not None and user.address.node != CBS:
+                raise self.refusal
             if user.rights:
                 denied = self.standing.denial(user.scope, user.rights, now_ms)
                 if denied is not None:

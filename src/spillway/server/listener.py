@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from spillway.model import limits
-from spillway.model.errors import BrokerError
+from spillway.model.errors import BrokerError, QuotaExceeded
 from spillway.server import sniff
 from spillway.server.connection import ClientConnection
 from spillway.server.lobby import Lobby
@@ -23,6 +23,8 @@ from spillway.server.pump import Pump, PumpedPeer
 
 log = logging.getLogger(__name__)
 
+TOLD_FULL_MAX: Final = 100  # connections beyond the limit that are told so; others are just closed
+TOLD_FULL_MS: Final = 5_000  # to hear it
 ACCEPTS_PER_VISIT_MAX: Final = 100  # then the loop gets to serve those who are in
 BACKLOG: Final = 1_024
 PEEK_AGAIN_S: Final = 0.05
@@ -105,17 +107,56 @@ class Door:
         self.http = http  # speaks HTTP, if somebody was handed in who does
         self.is_clear_text_allowed = is_clear_text_allowed  # from other machines; from this one it always is
         self.connections_max = connections_max
+        self.told_full: dict[ClientConnection, int] = {}  # there is no room for them -> when they must go
+        self.refused_count = 0
+        self.logged_ms = 0
         self.tasks: set[asyncio.Task[None]] = set()
 
     def run(self, task: asyncio.Task[None]) -> None:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def amqp(self, raw: socket.socket | None, where: str, is_secret: bool) -> ClientConnection:
-        """A client that speaks AMQP comes in, as a stranger."""
-        connection = ClientConnection(self.pump, lambda: self.make_peer(is_secret), raw, where, self.lobby.leave)
+    def amqp(self, raw: socket.socket | None, where: str, is_secret: bool) -> asyncio.Protocol:
+        """A client that speaks AMQP comes in, as a stranger; when the namespace is full, only to be told so."""
+        is_full = len(self.pump.connections) - len(self.told_full) >= self.connections_max
+        if is_full and len(self.told_full) >= TOLD_FULL_MAX:
+            return TurnedAway()
+        connection = ClientConnection(self.pump, lambda: self.make_peer(is_secret), raw, where, self.leave)
+        if is_full:
+            self.tell_full(connection)
         self.lobby.enter_stranger(connection, self.pump.clock.real_ms())
         return connection
+
+    def tell_full(self, connection: ClientConnection) -> None:
+        now_ms = self.pump.clock.real_ms()
+        self.told_full[connection] = now_ms + TOLD_FULL_MS
+        self.refused_count += 1
+        if now_ms - self.logged_ms >= TOLD_FULL_MS or self.refused_count == 1:
+            self.logged_ms = now_ms
+            log.warning(
+                "namespace=%s has its %d connections (limit connections): client=%s is refused; so far %d were",
+                self.pump.name,
+                self.connections_max,
+                connection.where,
+                self.refused_count,
+            )
+        connection.peer.refuse(self.full())
+
+    def full(self) -> QuotaExceeded:
+        return QuotaExceeded(
+            f"The namespace '{self.pump.name}' has {self.connections_max} connections, the most it may have "
+            "(limit connections)."
+        )
+
+    def leave(self, connection: ClientConnection) -> None:
+        self.told_full.pop(connection, None)
+        self.lobby.leave(connection)
+
+    def sweep(self, now_ms: int) -> None:
+        """Who was told that there is no room has had time to hear it. JavaScript comes again only if it is cut off."""
+        for connection in [each for each, deadline_ms in self.told_full.items() if deadline_ms <= now_ms]:
+            del self.told_full[connection]
+            connection.turn_away(None)
 
     def protocol_for(self, kind: int, raw: socket.socket | None, where: str, is_secret: bool) -> asyncio.Protocol:
         if kind == sniff.AMQP:
@@ -162,10 +203,6 @@ class Listener:
                 self.loop.remove_reader(listening.fileno())
                 self.loop.call_later(ACCEPT_AGAIN_S, self.accept_again, listening)
                 return
-            if len(self.door.pump.connections) >= self.door.connections_max:
-                log.warning("namespace=%s is full: a connection was refused", self.door.pump.name)
-                sock.close()
-                continue
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # asyncio misses sockets accepted like this one
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -96,6 +96,7 @@ class NamespaceServer:
 
     def _sweep_lobby(self, now_ms: int) -> None:
         self.lobby.sweep(self.clock.real_ms())
+        self.door.sweep(self.clock.real_ms())
 
     @property
     def port(self) -> int:
@@ -117,6 +118,7 @@ class NamespaceServer:
             "messages": sum(entity.counters.total for entity in self.core.directory.by_id.values()),
             "connections": len(self.pump.connections),
             "is_disk_nearly_full": self.core.throttle.is_disk_full,
+            "refused_connections": self.door.refused_count,
             "refused_as_busy": dict(self.core.throttle.refused),
         }
 

@@ -250,6 +250,11 @@ const commands = new Map(Object.entries({
   async adminQueue({ connectionString, queue, options }) {
     return new ServiceBusAdministrationClient(connectionString, options).getQueue(queue);
   },
+  // Any method of the administration client whose answer is no list.
+  async admin({ connectionString, method, args, options }) {
+    const { _response, ...plain } = await new ServiceBusAdministrationClient(connectionString, options)[method](...args);
+    return plain;
+  },
   // One link: {queue, sender: true} or {queue, receiver: true}; or the whole client.
   async close(command) {
     if (command.sender) {
