@@ -2,21 +2,17 @@
 
 import pytest
 
-from spillway.broker.commands import CreateEntity, DeleteEntity, Peek, PlantFault, Send, UpdateEntity
-from spillway.broker.effects import Detached, Done, Failed, Refused, SendSettled, Settled
-from spillway.broker.faults import ATTACH, MANAGEMENT, SEND, SETTLE
+from spillway.broker.commands import CreateEntity, DeleteEntity, Peek, UpdateEntity
+from spillway.broker.effects import Detached, Done, Failed
 from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.errors import (
     ArgumentError,
     EntityAlreadyExists,
-    EntityDisabled,
     EntityNotFound,
     NotAllowed,
-    ServerBusy,
 )
-from spillway.model.settlement import COMPLETE, Settlement
 from spillway.testing.core import message
-from tests.broker.line import DLQ_RECEIVER, RECEIVER, SENDER, Line, bodies
+from tests.broker.line import DLQ_RECEIVER, RECEIVER, SENDER, Line
 
 
 def test_a_queue_exists_once_whatever_the_case_of_its_name(line: Line) -> None:
@@ -89,38 +85,3 @@ def test_a_dead_letter_queue_cannot_be_deleted_or_changed_on_its_own(line: Line)
         (failed,) = line.apply(request)
         assert isinstance(failed, Failed)
         assert isinstance(failed.error, NotAllowed)
-
-
-def test_a_planted_fault_refuses_its_operation_until_it_is_taken_away(line: Line) -> None:
-    line.send(message(b"a"))
-    line.attach()
-    (delivery,) = line.receive()
-    busy = ServerBusy("busy on purpose")
-    for operation in (SEND, SETTLE, ATTACH, MANAGEMENT):
-        line.apply(PlantFault(600, "q", operation, busy))
-    (sent,) = line.apply(Send(SENDER, 1, [message(b"b")], False, 1))
-    assert isinstance(sent, SendSettled)
-    assert sent.error is busy
-    (settled,) = line.settle(delivery, Settlement(COMPLETE))
-    assert isinstance(settled, Settled)
-    assert settled.error is busy
-    (refused,) = line.attach(70)
-    assert isinstance(refused, Refused)
-    (failed,) = line.apply(Peek(601, "q", 1, 1))
-    assert isinstance(failed, Failed)
-    for operation in (SEND, SETTLE, ATTACH, MANAGEMENT):
-        line.apply(PlantFault(602, "q", operation, None))
-    (settled,) = line.settle(delivery, Settlement(COMPLETE))
-    assert isinstance(settled, Settled)
-    assert settled.error is None
-
-
-def test_a_fault_on_one_queue_leaves_the_others_alone(line: Line) -> None:
-    line.apply(
-        CreateEntity(500, QUEUE, "other", EntitySettings()), PlantFault(501, "other", SEND, EntityDisabled("off"))
-    )
-    (sent,) = line.send(message(b"a"))
-    assert isinstance(sent, SendSettled)
-    assert sent.error is None
-    line.attach()
-    assert bodies(line.receive()) == [b"a"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillway.model.message import ACTIVE, DEFERRED, NEVER, SCHEDULED, Overlay
+from spillway.model.message import ACTIVE, DEFERRED, HIDDEN, NEVER, SCHEDULED, Overlay
 from spillway.model.records import (
     EntityPut,
     EntityRemoved,
@@ -192,6 +192,21 @@ def test_a_scheduled_message_that_falls_due_moves_to_the_active_ones(desk: Desk)
     desk.submit_records(moved_to(1, 6, 5))
     assert numbers(desk.ask(LoadDue(1, ALL, ALL, ALL))) == []
     assert numbers(desk.ask(LoadActive(1, 0, ALL, ALL))) == [6]
+
+
+@pytest.mark.contract("I8")
+def test_a_hidden_message_is_due_like_a_scheduled_one_and_browsed_by_nobody(desk: Desk, reopen: Reopen) -> None:
+    desk.submit_records(added(1, 1), added(1, 2, b"later", HIDDEN, 2_000), added(1, 3, b"", SCHEDULED, 3_000))
+    again = reopen(desk)
+    assert again.journal.recover().entities[0].next_due_ms == 2_000
+    again.start()
+    assert numbers(again.ask(everything(1))) == [1, 3]
+    assert numbers(again.ask(LoadActive(1, 0, 10, ALL))) == [1]
+    (row,) = again.ask(LoadDue(1, 2_000, 10, ALL)).messages
+    assert (row.sequence_number, row.state, row.due_ms) == (2, HIDDEN, 2_000)
+    again.submit_records(MessageChanged(1, 2, ACTIVE, 0, None))
+    assert numbers(again.ask(LoadActive(1, 0, 10, ALL))) == [1, 2], "under the number that it had"
+    assert numbers(again.ask(LoadDue(1, 9_000, 10, ALL))) == [3]
 
 
 def test_a_removal_of_what_is_not_there_is_no_error(desk: Desk) -> None:

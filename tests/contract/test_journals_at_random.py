@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spillway.model.message import ACTIVE, DEFERRED, NEVER, SCHEDULED, Overlay, StoredMessage
+from spillway.model.message import ACTIVE, DEFERRED, HIDDEN, NEVER, SCHEDULED, Overlay, StoredMessage
 from spillway.model.records import (
     Counters,
     EntityPut,
@@ -35,6 +35,7 @@ from tests.store.listening import Desk, fields, stored
 STEPS = ["add"] * 10 + ["remove"] * 5 + ["change"] * 3 + ["move"] * 3 + ["turn"] * 2 + ["ask"] * 2
 STEPS += ["publish"] * 3 + ["put", "drop", "settle", "reopen"]
 TIMES = [NEVER, 1_000, 1_001, 2_000, 3_000]
+PARKED = (SCHEDULED, HIDDEN)
 Choices = tuple[str, int, int, int]
 Fields = tuple[object, ...]
 
@@ -69,7 +70,7 @@ class Life:
             held = self.rows[entity_id].values()
             assert row.put.settings == self.settings[entity_id]
             assert vars(row.counters) == vars(self.counters.get(entity_id, Counters()))
-            assert row.next_due_ms == min((r.due_ms for r in held if r.state == SCHEDULED), default=NEVER)
+            assert row.next_due_ms == min((r.due_ms for r in held if r.state in PARKED), default=NEVER)
             expiring = (r.expires_ms for r in held if r.state == ACTIVE and r.expires_ms != NEVER)
             assert row.next_expiry_ms == min(expiring, default=NEVER)
         return Desk(journal).start()
@@ -101,6 +102,7 @@ class Life:
                 counted.active = states.count(ACTIVE)
                 counted.deferred = states.count(DEFERRED)
                 counted.scheduled = states.count(SCHEDULED)
+                counted.hidden = states.count(HIDDEN)
                 counted.size_bytes = sum(len(row.message.raw) for row in self.rows[entity_id].values())
                 self.turn.counters[entity_id] = self.counters[entity_id] = counted
             self.clock_ms = max(self.clock_ms, self.turn.now_ms)
@@ -139,9 +141,9 @@ class Life:
         rows = self.rows[entity_id]
         if name == "add":
             number = self._new_number(entity_id, b)
-            is_scheduled = c % 4 == 0
-            time_ms = TIMES[1 + b % 4] if is_scheduled else TIMES[b % 5]
-            row = stored(number, b"%d" % number * (c % 40), SCHEDULED if is_scheduled else ACTIVE, time_ms)
+            state = (SCHEDULED, HIDDEN, ACTIVE, ACTIVE)[c % 4]
+            time_ms = TIMES[b % 5] if state == ACTIVE else TIMES[1 + b % 4]
+            row = stored(number, b"%d" % number * (c % 40), state, time_ms)
             rows[number] = row
             self._remember(MessageAdded(entity_id, _twin(row)))
         elif name == "publish":
@@ -172,7 +174,10 @@ class Life:
             self._remember(MessageRemoved(entity_id, number))
         elif name == "change":
             row = rows[number]
-            if row.state != SCHEDULED:
+            if row.state == HIDDEN:
+                row.state = ACTIVE  # it appears
+                row.due_ms = NEVER
+            elif row.state != SCHEDULED:
                 row.state = DEFERRED if c % 3 == 0 else ACTIVE
             row.delivery_count = c
             row.overlay = overlay
@@ -198,12 +203,12 @@ class Life:
         asked: list[tuple[Query, list[StoredMessage], list[int]]] = []
         active = [row for row in by_number if row.state == ACTIVE and row.sequence_number > c % 9]
         asked.append((LoadActive(entity_id, c % 9, count, bytes_max), active, []))
-        browsed = [row for row in by_number if row.sequence_number >= c % 9]
+        browsed = [row for row in by_number if row.sequence_number >= c % 9 and row.state != HIDDEN]
         asked.append((LoadFrom(entity_id, c % 9, count, bytes_max), browsed, []))
         wanted = [b % 13, c % 11, b % 5, 3, 4, 5]
         found = [row for row in by_number if row.sequence_number in wanted]
         asked.append((LoadNumbers(entity_id, wanted, bytes_max), found, []))
-        waiting = [row for row in rows if row.state == SCHEDULED]
+        waiting = [row for row in rows if row.state in PARKED]
         due = sorted(waiting, key=lambda row: (row.due_ms, row.sequence_number))
         asked.append((LoadDue(entity_id, now_ms, count, bytes_max), due, [row.due_ms for row in due]))
         mortal = [row for row in rows if row.state == ACTIVE and row.expires_ms != NEVER]
@@ -234,7 +239,7 @@ def _overlay(c: int) -> Overlay | None:
 
 
 def _twin(row: StoredMessage) -> StoredMessage:
-    twin = stored(row.sequence_number, b"", row.state, row.due_ms if row.state == SCHEDULED else row.expires_ms)
+    twin = stored(row.sequence_number, b"", row.state, row.due_ms if row.state in PARKED else row.expires_ms)
     twin.message = row.message
     twin.enqueued_ms = row.enqueued_ms
     return twin

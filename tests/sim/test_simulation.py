@@ -19,7 +19,9 @@ from spillway.broker.commands import (
     Credit,
     Detach,
     Loaded,
+    PlantFault,
     ReceiveDeferred,
+    RemoveFaults,
     RenewLocks,
     Send,
     Settle,
@@ -28,11 +30,13 @@ from spillway.broker.commands import (
     UpdateEntity,
 )
 from spillway.broker.decided import Decided
-from spillway.broker.effects import Deliver, Done, Effect, Load, Messages, Renewed, SendSettled, Settled
+from spillway.broker.effects import Deliver, Done, Effect, Failed, Load, Messages, Renewed, SendSettled, Settled
 from spillway.broker.namespace import Namespace
 from spillway.model.entity import QUEUE, STATUS_ACTIVE, EntitySettings, statuses_of
-from spillway.model.message import DEFERRED, SCHEDULED, StoredMessage
-from spillway.model.records import LoadFrom, Rows
+from spillway.model.errors import MessageLockLost, ServerBusy
+from spillway.model.faults import Fault
+from spillway.model.message import DEFERRED, HIDDEN, SCHEDULED, StoredMessage
+from spillway.model.records import LoadDue, LoadFrom, Rows
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
 from spillway.store.memory import MemoryJournal
 from spillway.testing.core import message
@@ -60,6 +64,7 @@ class World:
         self.rows: dict[int, Rows] = {}
         self.now_ms = 1_000_000
         self.ticket = 0
+        self.turn_ms = 0
         self.lives = 0
         self.unsynced: deque[Decided] = deque()
         self.commands: list[Command] = []
@@ -94,6 +99,7 @@ class World:
     def sync(self) -> None:
         """One turn becomes durable: its loads are answered and its effects are spoken."""
         decided = self.unsynced.popleft()
+        self.turn_ms = decided.now_ms
         self.ticket += 1
         self.journal.submit(decided.turn, self.ticket)
         for effect in decided.effects:
@@ -170,7 +176,7 @@ class World:
             return self.hear_delivery(effect)
         if isinstance(effect, SendSettled) and effect.delivery_id in self.sends:
             names, was_allowed = self.sends.pop(effect.delivery_id)
-            assert (effect.error is None) == was_allowed
+            assert (effect.error is None) == was_allowed or isinstance(effect.error, ServerBusy)  # a fault
             if effect.error is None:
                 self.acked.update(names)
         elif isinstance(effect, Settled) and effect.delivery_id in self.settling:
@@ -188,6 +194,9 @@ class World:
         return True
 
     def take(self, stored: StoredMessage, token: bytes, until_ms: int, link_id: int) -> None:
+        is_late = until_ms - LOCK_MS < self.turn_ms
+        if is_late and token not in self.namespace.directory.queues["q"].lane.locks.by_token:
+            return  # locks were dropped while it was held back: to settle it would fail
         name = stored.message.raw.decode()
         assert name in self.tried, f"{name} came from nowhere"
         assert name not in self.done, f"{name} was completed and came back"
@@ -198,6 +207,8 @@ class World:
 
     def hear_answer(self, effect: Effect) -> None:
         kind, names = self.requests.pop(effect.to)
+        if kind == "renew" and isinstance(effect, Failed) and isinstance(effect.error, MessageLockLost):
+            self.held = {token: held for token, held in self.held.items() if held.name not in names}
         if isinstance(effect, Done) and kind in ("complete", "cancel"):
             self.done.update(names)
         elif isinstance(effect, Messages):
@@ -238,6 +249,8 @@ class World:
             self.set_status(self.chance.choice(statuses_of(QUEUE)))
         elif roll < 0.93 and not self.receivers:
             self.attach()
+        elif roll < 0.955:
+            self.play_fault()
         for _ in range(self.chance.randint(0, 3)):
             if self.unsynced:
                 self.sync()
@@ -252,6 +265,21 @@ class World:
         if not settings.may_receive():
             assert self.namespace.receivers == {}
             self.receivers.clear()
+
+    def play_fault(self) -> None:
+        """Half of the messages hidden, answers late, locks lost, connections that end in effects that nobody hears."""
+        fault = self.chance.choice(
+            [
+                Fault(
+                    "hidden", "q", delay_ms=self.chance.choice([500, 3_000, 20_000]), probability=0.5, seed=self.next_id
+                ),
+                Fault("slow", "q", delay_ms=700, probability=0.3, seed=self.next_id),
+                Fault("server-busy", "q", ["send", "settle", "management"], probability=0.2, seed=self.next_id),
+                Fault("lock-lost", "q", probability=0.2, seed=self.next_id),
+                Fault("timeout", "q", ["receive", "settle"], count=2, duration_ms=4_000),
+            ]
+        )
+        self.apply([RemoveFaults(0, 0), PlantFault(0, fault)])
 
     def play_send(self) -> None:
         delivery_id = self.number()
@@ -303,7 +331,7 @@ class World:
     # -- the verdict -------------------------------------------------------------------------------------------
 
     def all_rows(self, path: str) -> list[StoredMessage]:
-        """What the store really holds, read page by page."""
+        """What the store really holds, read page by page; hidden ones last."""
         rows: list[StoredMessage] = []
         entity_id = self.namespace.directory.queues[path].entity_id
         first = 0
@@ -312,8 +340,11 @@ class World:
             page = self.rows.pop(-1)
             rows += page.messages
             if not page.is_cut:
-                return rows
+                break
             first = rows[-1].sequence_number + 1
+        assert HIDDEN not in [row.state for row in rows], "hidden messages are not browsed"
+        self.journal.load(LoadDue(entity_id, 1 << 60, 1 << 30, 1 << 40), -1)
+        return rows + [row for row in self.rows.pop(-1).messages if row.state == HIDDEN]
 
     def judge(self) -> None:
         self.sync_all()
@@ -328,22 +359,26 @@ class World:
         for path, rows in (("q", live), ("q/$deadletterqueue", dead)):
             counters = self.namespace.directory.queues[path].counters
             states = [row.state for row in rows]
-            assert (counters.active, counters.deferred, counters.scheduled) == (
-                states.count(0),
-                states.count(1),
-                states.count(2),
-            )
+            counted = (counters.active, counters.deferred, counters.scheduled, counters.hidden)
+            assert counted == (states.count(0), states.count(1), states.count(2), states.count(3))
             assert counters.size_bytes == sum(len(row.message.raw) for row in rows)
             numbers = [row.sequence_number for row in rows]
             assert not numbers or counters.last_sequence_number >= max(numbers)
 
     def drain(self) -> None:
-        """Everything that is active can be received, once, and the queue is then empty."""
+        """Everything that is active can be received, once, and the queue is then empty; what was hidden is too."""
         if not self.receivers:
             self.attach()
-        self.now_ms += LOCK_MS
+        self.apply([RemoveFaults(0, 0)])
+        self.sync_all()
+        self.apply(
+            [Credit(link_id, self.namespace.receivers[link_id].handed_count, False) for link_id in self.receivers]
+        )
+        self.sync_all()
+        self.now_ms += 20_000 + LOCK_MS
         self.apply([])
         self.sync_all()
+        assert not [row for row in self.all_rows("q") if row.state == HIDDEN], "all that was hidden has appeared"
         waiting = {row.message.raw.decode() for row in self.all_rows("q") if row.state == 0}
         self.held.clear()
         link_id = next(iter(self.receivers))

@@ -267,7 +267,7 @@ def test_a_newer_format_is_refused_in_plain_words(path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.pragma("user_version", 99)
     connection.close()
-    with pytest.raises(StoreTooNew, match=r"journal\.db has format 99, this version of Spillway reads up to 3"):
+    with pytest.raises(StoreTooNew, match=r"journal\.db has format 99, this version of Spillway reads up to 4"):
         SqliteJournal(path).recover()
 
 
@@ -316,10 +316,10 @@ def test_a_log_that_is_torn_at_its_end_is_read_up_to_there(killed: Path) -> None
     desk.journal.close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_an_older_format_is_refused_with_the_way_out(path: Path, version: int) -> None:
     connection = apsw.Connection(str(path))
     connection.pragma("user_version", version)
     connection.close()
-    with pytest.raises(StoreTooOld, match=rf"journal\.db has format {version}, this version of Spillway reads 3 only"):
+    with pytest.raises(StoreTooOld, match=rf"journal\.db has format {version}, this version of Spillway reads 4 only"):
         SqliteJournal(path).recover()

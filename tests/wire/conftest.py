@@ -21,6 +21,7 @@ def live(live_broker: LiveBroker) -> Iterator[LiveBroker]:
     """The broker, which must come out of every test without a fault of its own."""
     yield live_broker
     assert live_broker.faults == []
+    live_broker.remove_faults()
 
 
 @pytest.fixture

@@ -12,8 +12,16 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from spillway.broker.commands import CreateEntity, DeleteEntity, PlantFault, Request, UpdateEntity
-from spillway.broker.effects import Answer, Failed
+from spillway.broker.commands import (
+    CreateEntity,
+    DeleteEntity,
+    ListFaults,
+    PlantFault,
+    RemoveFaults,
+    Request,
+    UpdateEntity,
+)
+from spillway.broker.effects import Answer, Failed, FaultsListed
 from spillway.broker.queue import Queue
 from spillway.cli.administration import administer
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
@@ -28,6 +36,7 @@ from spillway.model.entity import (
     subscription_path,
 )
 from spillway.model.errors import BrokerError
+from spillway.model.faults import REFUSE, Fault, FaultReport
 from spillway.model.quotas import Quotas
 from spillway.model.rules import Rule
 from spillway.server.clock import Clock, MovableClock
@@ -160,7 +169,27 @@ class LiveBroker:
 
     def plant(self, queue: str, operation: str, error: BrokerError | None) -> None:
         """From now on `operation` is refused with `error`; None takes the fault away."""
-        self.ask(lambda number: PlantFault(number, queue, operation, error))
+        for report in self.faults_planted():
+            if report.fault.path == queue and report.fault.operations == (operation,):
+                self.remove_faults(report.number)
+        if error is not None:
+            self.fault(REFUSE, queue, [operation], error.condition, error.description)
+
+    def fault(self, *what: Any, **options: Any) -> int:
+        """Plant a fault, in the words of `Fault`; its number."""
+        fault = Fault(*what, **options)
+        answer = self.ask(lambda number: PlantFault(number, fault))
+        assert isinstance(answer, FaultsListed)
+        return answer.reports[0].number
+
+    def remove_faults(self, fault_number: int = 0) -> None:
+        """That one, or all."""
+        self.ask(lambda number: RemoveFaults(number, fault_number))
+
+    def faults_planted(self) -> list[FaultReport]:
+        answer = self.ask(lambda number: ListFaults(number, ""))
+        assert isinstance(answer, FaultsListed)
+        return answer.reports
 
     def advance(self, seconds: float) -> None:
         """Let time pass at once, and what is due by then happen."""

@@ -21,9 +21,8 @@ from azure.servicebus.exceptions import (
 )
 
 from spillway.amqp.performatives import Disposition, Rejected, Transfer
-from spillway.broker import faults
 from spillway.client import OutgoingMessage, connect
-from spillway.model import limits
+from spillway.model import faults, limits
 from spillway.model.errors import InternalError, ServerBusy
 from spillway.store.journal import Journal
 from tests.server.doubles import HeldJournal

@@ -14,8 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus import exceptions as sdk_errors
 
-from spillway.broker import faults
-from spillway.model import errors
+from spillway.model import errors, faults
 from tests.tools.js import JavaScript, JavaScriptError, Long
 from tests.wire.live import NAMESPACE, LiveBroker
 from tests.wire.sdk import ASYNCIO, SYNC, Closing, JsClient, PythonSdk

@@ -11,7 +11,6 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 
 from spillway.amqp.performatives import Transfer
 from spillway.amqp.types import Array, Int, Timestamp
-from spillway.broker import faults
 from spillway.client import (
     Connection,
     EntityNotFound,
@@ -22,7 +21,7 @@ from spillway.client import (
     connect,
 )
 from spillway.client.errors import ClientError
-from spillway.model import errors
+from spillway.model import errors, faults
 from spillway.model.message import ACTIVE, DEFERRED, SCHEDULED
 from tests.tools.js import JavaScriptError, Long
 from tests.wire.live import LiveBroker

@@ -41,9 +41,8 @@ from spillway.amqp.performatives import (
     Target,
     Transfer,
 )
-from spillway.broker import faults
 from spillway.client import OutgoingMessage
-from spillway.model import limits
+from spillway.model import faults, limits
 from spillway.model.errors import EntityNotFound, ServerBusy
 from spillway.model.rules import FalseFilter, Rule, SqlAction, SqlFilter
 from tests.tools.js import JavaScriptError

@@ -1,7 +1,7 @@
 """What can be asked of the broker. Links and requests are opaque numbers, unique for the life of the process."""
 
 from spillway.model.entity import EntitySettings
-from spillway.model.errors import BrokerError
+from spillway.model.faults import Fault
 from spillway.model.message import Message
 from spillway.model.records import Rows
 from spillway.model.rules import Rule
@@ -294,13 +294,31 @@ class CountManagement(Request):
     """An administrator has asked something: counted as such. Answered by `Done`, or `ServerBusy`."""
 
 
-class PlantFault(Request):
-    """From now on `operation` on `path` is refused with `error`; None takes the fault away. Answered by `Done`."""
+class Administer(Request):
+    """May an administrator's request about `path` go on? "": about no single entity. Only faults are against it.
 
-    def __init__(self, request_id: int, path: str, operation: str, error: BrokerError | None) -> None:
-        super().__init__(request_id, path)
-        self.operation = operation  # one of faults.OPERATIONS
-        self.error = error
+    Answered by `Done`, `Failed`, `Swallowed` or `Dropped`.
+    """
+
+
+class PlantFault(Request):
+    """From now on this goes wrong. Answered by `FaultsListed` with one in it."""
+
+    def __init__(self, request_id: int, fault: Fault) -> None:
+        super().__init__(request_id, fault.path)
+        self.fault = fault
+
+
+class RemoveFaults(Request):
+    """The one with this number, or (0) all of them. Answered by `FaultsListed` with those that were removed."""
+
+    def __init__(self, request_id: int, number: int) -> None:
+        super().__init__(request_id, "")
+        self.number = number
+
+
+class ListFaults(Request):
+    """In the order they were planted. Answered by `FaultsListed`."""
 
 
 # -- from the pump ---------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ A queue or subscription comes and goes with its dead-letter queue, a topic with 
 
 from spillway.broker.decided import Decided
 from spillway.broker.entity import Entity, Usage
+from spillway.broker.faults import Faults
 from spillway.broker.lane import ReceiverLink
 from spillway.broker.loads import LoadNumberSource, Loads
 from spillway.broker.locks import LockTokens
@@ -56,6 +57,7 @@ class Directory:
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Entity] = {}
         self.receivers: dict[int, ReceiverLink] = {}  # by link number: those that receive from one of these
+        self.faults = Faults(namespace)
         self.last_entity_id = 0
         self.entity_count = 0  # queues and topics
         self.subscription_count = 0
@@ -204,6 +206,7 @@ class Directory:
     def _enter(self, queue: Queue, loads: Loads) -> Queue:
         loads.owner = queue
         queue.lane.refill_step = Refill(queue, queue.lane)
+        queue.faults = self.faults
         if queue.settings.requires_session and queue.parent is None:
             queue.sessions = MessageSessions(queue, self.budget, self.receivers)
         self.queues[entity_key(queue.path)] = queue

@@ -2,6 +2,7 @@
 
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError
+from spillway.model.faults import FaultReport
 from spillway.model.message import StoredMessage
 from spillway.model.records import Counters, Query
 from spillway.model.rules import Rule
@@ -155,6 +156,28 @@ class Descriptions(Answer):
         super().__init__(to)
         self.descriptions = descriptions
         self.has_more = has_more
+
+
+class Swallowed(Answer):
+    """No answer, on purpose: whoever asked hears nothing, and the request is forgotten."""
+
+
+class Dropped(Answer):
+    """No answer either: the connection of this link or request is cut, without a word."""
+
+
+class FaultsListed(Answer):
+    def __init__(self, to: int, reports: list[FaultReport]) -> None:
+        super().__init__(to)
+        self.reports = reports
+
+
+class Restarted(Effect):
+    """Every connection of the namespace is closed, as by a node that restarts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(0)
+        self.text = text
 
 
 class Load(Effect):

@@ -29,7 +29,7 @@ class Entity(Touchable):
         self.counters = Counters()
         self.is_changed = False  # the counters must be remembered with this turn
         self.sender_link_ids: dict[int, bool] = {}
-        self.next_due_ms: int = NEVER  # no scheduled message is due before this
+        self.next_due_ms: int = NEVER  # no scheduled or hidden message is due before this
         self.is_sweeping_due = False
         self.share: Share | None = None  # of the operations a second; None: they are not counted
         self.noted_bytes = 0  # what the namespace has counted of it in its store
@@ -89,15 +89,18 @@ class Entity(Touchable):
         stored.due_ms = message.scheduled_ms
         self.count(len(message.raw), SCHEDULED)
         group.append(MessageAdded(self.entity_id, stored))
-        if self.next_due_ms == NEVER or stored.due_ms < self.next_due_ms:
-            self.next_due_ms = stored.due_ms
+        self.note_due(stored.due_ms)
+
+    def note_due(self, due_ms: int) -> None:
+        if self.next_due_ms == NEVER or due_ms < self.next_due_ms:
+            self.next_due_ms = due_ms
 
     def enqueue(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
         """Take a message whose time is now."""
         raise AssertionError("queues and topics each do this in their own way")
 
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
-        """The time of a scheduled message has come."""
+        """The time of a scheduled or hidden message has come."""
         raise AssertionError("queues and topics each do this in their own way")
 
     def expiry_of(self, message: Message, now_ms: int) -> int:

@@ -113,6 +113,16 @@ class MessageSessions(Sessions):
         elif self.waiting:
             self._lock(session_id, self.waiting.pop(0).attach, decided)
 
+    def reappear(self, stored: StoredMessage, decided: Decided) -> None:
+        session_id = stored.session_id
+        assert session_id is not None, "a message without a session id was refused"
+        lane = self.locked.get(session_id)
+        if lane is not None:
+            lane.window.insert(stored)
+            self.queue.touch_lane(lane, decided)
+        elif self.waiting:
+            self._lock(session_id, self.waiting.pop(0).attach, decided)
+
     def serve(self, decided: Decided) -> None:
         dirty = self.dirty
         self.dirty = {}
@@ -172,11 +182,14 @@ class MessageSessions(Sessions):
             decided.say(Detached(link.link_id, error))
         self._close(lane, decided)
 
+    def drop(self, lane: Lane, decided: Decided) -> None:
+        for lock in lane.locks.take_all():
+            self.queue.give_back(lock)
+        self._lose(lane, decided)
+
     def drop_all(self, decided: Decided) -> None:
         for lane in list(self.locked.values()):
-            for lock in lane.locks.take_all():
-                self.queue.give_back(lock)
-            self._lose(lane, decided)
+            self.drop(lane, decided)
 
     def forget_receivers(self) -> list[int]:
         waiting = [waiting.attach.link_id for waiting in self.waiting]

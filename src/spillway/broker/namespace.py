@@ -6,10 +6,10 @@ same catalogue, seed, commands and times give the same decisions, so a run can b
 
 import heapq
 
-from spillway.broker import faults
 from spillway.broker.by_number import BatchDeleteStep, BrowseStep, CancelStep, ReceiveDeferredStep
 from spillway.broker.commands import (
     AddRule,
+    Administer,
     AttachReceiver,
     AttachSender,
     BatchDelete,
@@ -24,6 +24,7 @@ from spillway.broker.commands import (
     DiskNearlyFull,
     GetSessionState,
     ListEntities,
+    ListFaults,
     ListRules,
     ListSessions,
     Loaded,
@@ -31,6 +32,7 @@ from spillway.broker.commands import (
     Peek,
     PlantFault,
     ReceiveDeferred,
+    RemoveFaults,
     RemoveRule,
     RenewLocks,
     RenewSession,
@@ -62,6 +64,7 @@ from spillway.broker.effects import (
     Settled,
 )
 from spillway.broker.entity import Entity
+from spillway.broker.faulting import Faulting
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import Loads
 from spillway.broker.locks import Lock, LockTokens
@@ -100,7 +103,7 @@ class Namespace:
         self.receivers = self.directory.receivers
         self.received_from: dict[int, Queue] = {}
         self.timers: list[tuple[int, int]] = []  # a heap of (when, entity id); stale ones are skipped
-        self.faults = faults.Faults()
+        self.faulting = Faulting(self.directory, self.senders, self.received_from, self._unlink)
         self.unfinished: list[Touchable] = []
         self.release = Settlement(RELEASE)
         for row in catalogue.entities:
@@ -114,12 +117,16 @@ class Namespace:
         decided = Decided(now_ms)
         for queue in self.unfinished:
             decided.touch(queue)
+        if self.faulting.is_on:
+            self.faulting.end_due(decided)
         if self.throttle.parked and self.throttle.resume_ms <= now_ms:
             self._resume_parked(decided)
         self._fire_timers(decided)  # what has ended by now ends before anything is asked of it
         for command in commands:
             self._dispatch(command, decided)
         self._serve_touched(decided)
+        if self.faulting.is_on:
+            self.faulting.hold_back(decided)
         self.unfinished = decided.unfinished
         return decided
 
@@ -128,6 +135,10 @@ class Namespace:
         if self.unfinished:
             return 1  # at once
         resume_ms = self.throttle.resume_ms if self.throttle.parked else 0
+        if self.faulting.is_on:
+            due_ms = self.faulting.due_ms()
+            if resume_ms == 0 or 0 < due_ms < resume_ms:
+                resume_ms = due_ms
         while self.timers:
             when, entity_id = self.timers[0]
             entity = self.directory.by_id.get(entity_id)
@@ -155,7 +166,7 @@ class Namespace:
         elif isinstance(command, AttachReceiver):
             self._attach_receiver(command, decided)
         elif isinstance(command, Detach):
-            self._detach(command, decided)
+            self._unlink(command.link_id, decided)
         elif isinstance(command, Undelivered):
             self._undelivered(command, decided)
         elif isinstance(command, MemoryMeasured):
@@ -224,6 +235,8 @@ class Namespace:
         entity = self.senders.get(command.link_id)
         if entity is None:
             return  # the link was ended by us while the send was on its way: nobody waits for it
+        if self.faulting.is_on and self.faulting.on_send(entity, command, decided):
+            return
         error = self._refuse_send(entity, command.messages, decided.now_ms)
         if error is None:
             self._admit(entity, command.messages, decided)
@@ -231,8 +244,8 @@ class Namespace:
             decided.say(SendSettled(command.link_id, command.delivery_id, error))
 
     def _refuse_send(self, entity: Entity, messages: list[Message], now_ms: int) -> BrokerError | None:
-        error = self.faults.find(entity.path, faults.SEND)
-        if error is None and self.throttle.is_pressed:
+        error: BrokerError | None = None
+        if self.throttle.is_pressed:
             error = self.throttle.refuse_growth(now_ms)
         if error is None:
             error = entity.refuse_send(messages)
@@ -256,9 +269,9 @@ class Namespace:
         if link is None:
             return
         queue = self.received_from[command.link_id]
-        error = self.faults.find(queue.path, faults.SETTLE)
-        if error is None:
-            error = self._settle_token(queue, link.lane, command.lock_token, command.settlement, decided)
+        if self.faulting.is_on and self.faulting.on_settle(queue, link, command, decided):
+            return
+        error = self._settle_token(queue, link.lane, command.lock_token, command.settlement, decided)
         if not command.is_settled:
             decided.say(Settled(command.link_id, command.delivery_id, command.settlement.kind, error))
 
@@ -279,22 +292,27 @@ class Namespace:
         link = self.receivers.get(command.link_id)
         if link is None:
             return
+        queue = self.received_from[command.link_id]
+        if self.faulting.is_on and self.faulting.on_credit(queue, link, command, decided):
+            return
         link.limit = command.limit
         if command.drains:
             link.drains = True
-        self.received_from[command.link_id].touch_lane(link.lane, decided)
+        queue.touch_lane(link.lane, decided)
 
     def _attach_sender(self, command: AttachSender, decided: Decided) -> None:
         entity = self.directory.find(command.path)
-        error: BrokerError | None
+        error: BrokerError | None = None
         if entity is None:
             error = self.directory.not_found(command.path)
         elif isinstance(entity, Queue) and entity.parent is not None:
             error = NotAllowed(f"'{entity.path}' is a dead-letter queue: it is received from, never sent to.")
         elif isinstance(entity, Subscription):
             error = NotAllowed(f"'{entity.path}' is a subscription: send to its topic, '{entity.topic.path}'.")
+        elif self.faulting.is_on and self.faulting.on_attach(entity, command.link_id, decided):
+            return
         else:
-            error = self.faults.find(entity.path, faults.ATTACH) or refuse_sender(entity)
+            error = refuse_sender(entity)
             if error is None and entity.share is not None:
                 error = entity.share.refuse(1, decided.now_ms)
         if error is not None or entity is None:
@@ -311,8 +329,10 @@ class Namespace:
             error = self.directory.not_found(command.path)
         elif not isinstance(entity, Queue):
             error = NotAllowed(f"'{entity.path}' is a topic: receive from one of its subscriptions.")
+        elif self.faulting.is_on and self.faulting.on_attach(entity, command.link_id, decided):
+            return
         else:
-            error = self.faults.find(entity.path, faults.ATTACH) or refuse_receiver(entity)
+            error = refuse_receiver(entity)
             if error is None and entity.share is not None:
                 error = entity.share.refuse(1, decided.now_ms)
             if error is None and entity.usage.receiver_count >= self.quotas.receivers_per_entity:
@@ -341,19 +361,22 @@ class Namespace:
         queue.lane.receivers.add(link)
         decided.say(Attached(command.link_id))
 
-    def _detach(self, command: Detach, decided: Decided) -> None:
-        entity = self.senders.pop(command.link_id, None)
+    def _unlink(self, link_id: int, decided: Decided) -> None:
+        """The link is gone, whoever ended it."""
+        if self.faulting.is_on:
+            self.faulting.on_detach(link_id)
+        entity = self.senders.pop(link_id, None)
         if entity is not None:
-            entity.sender_link_ids.pop(command.link_id, None)
+            entity.sender_link_ids.pop(link_id, None)
             return
-        queue = self.received_from.pop(command.link_id, None)
+        queue = self.received_from.pop(link_id, None)
         if queue is None:
             return
         queue.usage.receiver_count -= 1
-        link = self.receivers.pop(command.link_id, None)
+        link = self.receivers.pop(link_id, None)
         if isinstance(queue.sessions, MessageSessions):
             if link is None:
-                queue.sessions.forget_waiting(command.link_id)
+                queue.sessions.forget_waiting(link_id)
             else:
                 queue.sessions.give_up(link.lane, decided)
                 decided.touch(queue)
@@ -380,8 +403,9 @@ class Namespace:
             error = self.directory.create(request.kind, request.path, request.settings, decided)
         elif isinstance(request, CountManagement):
             error = self.throttle.refuse_management(decided.now_ms)
-        elif isinstance(request, PlantFault):
-            self.faults.plant(request.path, request.operation, request.error)
+        elif isinstance(request, (Administer, PlantFault, RemoveFaults, ListFaults)):
+            error = self._fault(request, decided)
+            is_answered = True
         elif isinstance(request, ListEntities) and (request.kind != SUBSCRIPTION or entity is not None):
             listed = list_entities(
                 self.directory, request.request_id, request.kind, request.path, request.skip, request.top
@@ -398,16 +422,29 @@ class Namespace:
         elif isinstance(request, DeleteEntity):
             error = self._delete(entity, decided)
         else:
-            error = self.faults.find(entity.path, faults.MANAGEMENT) or refuse_request(entity, request)
-            if error is None and entity.share is not None and not request.is_administrative:
-                error = entity.share.refuse(operations_of(request), decided.now_ms)
-            if error is None:
-                error = self._manage(entity, request, decided)
-                is_answered = True
+            is_struck = self.faulting.is_on and not request.is_administrative
+            if not is_struck or not self.faulting.on_request(entity, request, decided):
+                error = refuse_request(entity, request)
+                if error is None and entity.share is not None and not request.is_administrative:
+                    error = entity.share.refuse(operations_of(request), decided.now_ms)
+                if error is None:
+                    error = self._manage(entity, request, decided)
+            is_answered = True
         if error is not None:
             decided.say(Failed(request.request_id, error))
         elif not is_answered:
             decided.say(Done(request.request_id))
+
+    def _fault(self, request: Request, decided: Decided) -> BrokerError | None:
+        if isinstance(request, PlantFault):
+            return self.faulting.plant(request, decided)
+        if isinstance(request, RemoveFaults):
+            return self.faulting.remove(request, decided)
+        if isinstance(request, Administer):
+            self.faulting.on_administer(request, decided)
+        else:
+            self.faulting.list_all(request.request_id, decided)
+        return None
 
     def _manage(self, entity: Entity, request: Request, decided: Decided) -> BrokerError | None:
         """The operations of `$management`: what any entity can do, then what queues and subscriptions can."""
@@ -484,9 +521,7 @@ class Namespace:
         return None
 
     def _update_disposition(self, queue: Queue, request: UpdateDisposition, decided: Decided) -> BrokerError | None:
-        error = self.faults.find(queue.path, faults.SETTLE)
-        if error is None:
-            error = queue.refuse_settlement(request.settlement)
+        error = queue.refuse_settlement(request.settlement)
         if error is not None:
             return error
         lane = self._lane_for(queue, request.session_id)

@@ -9,6 +9,7 @@ from typing import Final
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Drained
 from spillway.broker.entity import Entity, Usage
+from spillway.broker.faults import NO_FAULTS, Faults
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import Loads
 from spillway.broker.locks import Lock, LockTokens
@@ -16,7 +17,7 @@ from spillway.broker.window import ResidentBudget
 from spillway.model import limits
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError, NotAllowed
-from spillway.model.message import ACTIVE, DEFERRED, NEVER, Message, Overlay, StoredMessage
+from spillway.model.message import ACTIVE, DEFERRED, HIDDEN, NEVER, Message, Overlay, StoredMessage
 from spillway.model.records import Counters, MessageAdded, MessageChanged, MessageMoved, MessageRemoved, Record
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
 
@@ -43,12 +44,18 @@ class Sessions:
     def on_time(self, decided: Decided) -> None:
         """Something is due."""
 
+    def drop(self, lane: Lane, decided: Decided) -> None:
+        """This session is lost: its receiver is told, its messages are back in their place, uncounted."""
+
     def drop_all(self, decided: Decided) -> None:
         """Every session is lost."""
 
     def forget_receivers(self) -> list[int]:
         """They are told by who ends them; the numbers of those that still waited for a session."""
         return []
+
+    def reappear(self, stored: StoredMessage, decided: Decided) -> None:
+        """A message of a session that was hidden so far."""
 
     def due_ms(self) -> int:
         return 0
@@ -72,6 +79,7 @@ class Queue(Entity):
         self.lane = Lane(budget, None)  # of a queue without sessions; else nothing is ever in it
         self.sessions: Sessions | None = None  # set by the directory where they are required
         self.tokens = tokens
+        self.faults: Faults = NO_FAULTS  # the namespace's, set by the directory
         self.next_expiry_ms: int = NEVER  # no waiting message expires before this
         self.is_sweeping_expired = False
 
@@ -107,11 +115,42 @@ class Queue(Entity):
         stored = StoredMessage(message, number, decided.now_ms)
         stored.enqueue_sequence_number = first_number
         group.append(MessageAdded(self.entity_id, stored))
-        self.count(len(message.raw), ACTIVE)
         stored.expires_ms = self.expiry_of(message, decided.now_ms)
+        if self.faults.hiding and self._is_hidden(stored, decided.now_ms):
+            return
+        self.count(len(message.raw), ACTIVE)
         if stored.expires_ms != NEVER:
             self.note_expiry(stored.expires_ms)
         self._line_up(stored, decided)
+
+    def _is_hidden(self, stored: StoredMessage, now_ms: int) -> bool:
+        """A fault may keep it out of sight for a while; it has its number, and its place among the others."""
+        until_ms = self.faults.hidden_until_ms(self.path, now_ms)
+        if until_ms == NEVER:
+            return False
+        stored.state = HIDDEN
+        stored.due_ms = until_ms
+        if self.sessions is not None:
+            stored.session_id = stored.message.session_id
+        self.count(len(stored.message.raw), HIDDEN)
+        self.note_due(until_ms)
+        return True
+
+    def _reappear(self, stored: StoredMessage, decided: Decided) -> None:
+        """It is where it would be if it had never been hidden, as old as it is."""
+        stored.state = ACTIVE
+        stored.due_ms = NEVER
+        self.is_changed = True
+        self.counters.hidden -= 1
+        self.counters.active += 1
+        record = MessageChanged(self.entity_id, stored.sequence_number, ACTIVE, stored.delivery_count, stored.overlay)
+        decided.remember([record])
+        if stored.expires_ms != NEVER:
+            self.note_expiry(stored.expires_ms)
+        if self.sessions is None:
+            self.lane.window.insert(stored)
+        else:
+            self.sessions.reappear(stored, decided)
 
     def _line_up(self, stored: StoredMessage, decided: Decided) -> None:
         """At the tail of its lane."""
@@ -122,7 +161,10 @@ class Queue(Entity):
             self.sessions.line_up(stored, decided)
 
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
-        """It joins the tail with a new number; its first one is kept, and its life starts now."""
+        """A scheduled one joins the tail with a new number; its first one is kept, and its life starts now."""
+        if stored.state == HIDDEN:
+            self._reappear(stored, decided)
+            return
         old_number = stored.sequence_number
         self.counters.scheduled -= 1
         self.counters.active += 1
@@ -380,6 +422,9 @@ class Queue(Entity):
         group: list[Record] = []
         self.fail_delivery(lock, lock.overlay, group, decided)
         decided.remember(group)
+
+    def has_locks(self) -> bool:
+        return len(self.lane.locks.by_token) > 0 or (self.sessions is not None and len(self.sessions.locked) > 0)
 
     def drop_locks(self, decided: Decided) -> None:
         """The entity changed (contract H16): every lock is lost, no delivery is counted."""

@@ -50,6 +50,14 @@ class Window:
         self.line.append(number)
         self.upto = number
 
+    def insert(self, stored: StoredMessage) -> None:
+        """A message that was not to be seen so far takes its place in the line. No read of the store is under way."""
+        number = stored.sequence_number
+        if number <= self.upto:
+            self.give_back(number)
+        elif number > self.cold_upto:
+            self.append(stored)
+
     def append_cold(self, sequence_number: int) -> None:
         """A new message at the tail whose body is not at hand: the store has it."""
         self.cold_upto = sequence_number
@@ -78,7 +86,7 @@ class Window:
         return stored
 
     def give_back(self, sequence_number: int) -> None:
-        """A delivered message returns to its place."""
+        """A message that was delivered, or hidden, takes its place by its number."""
         assert sequence_number <= self.upto, "only what was resident can come back"
         assert sequence_number not in self.returned_numbers, "a message returns once"
         self.returned_numbers.add(sequence_number)

@@ -25,16 +25,8 @@ class MessageMalformed(BrokerError):
     retryable: ClassVar[bool] = False
 
 
-class ConnectionForced(BrokerError):
-    """The broker ends a connection for reasons of its own; clients connect again."""
-
-    condition: ClassVar[str] = "amqp:connection:forced"
-    status_code: ClassVar[int] = 503
-    retryable: ClassVar[bool] = True
-
-
 def amqp_error(error: BrokerError, tracker: Tracker, entity: str, now_ms: int) -> AmqpError:
-    return AmqpError(error.condition, tracked_text(error.description, tracker, entity, now_ms))
+    return AmqpError(error.said_condition(), tracked_text(error.description, tracker, entity, now_ms))
 
 
 def tracked_text(text: str, tracker: Tracker, entity: str, now_ms: int) -> str:

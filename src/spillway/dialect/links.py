@@ -33,6 +33,14 @@ class PeerLink:
         self.rights = rights
         self.scope = address.path + "/$management" if address.node == MANAGEMENT else address.path
 
+    def is_beside(self, other: "PeerLink") -> bool:
+        """In the same session, to or from the same node."""
+        return (
+            self.link.session is other.link.session
+            and self.address.node == other.address.node
+            and self.address.key == other.address.key
+        )
+
     @property
     def shown_path(self) -> str:
         return "$cbs" if self.address.node == CBS else self.scope

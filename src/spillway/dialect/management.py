@@ -320,5 +320,5 @@ def error_properties(error: BrokerError, text: str) -> dict[object, object]:
     return {
         STATUS_CODE: Int(error.status_code),
         STATUS_DESCRIPTION: text,
-        ERROR_CONDITION: Symbol(error.condition),
+        ERROR_CONDITION: Symbol(error.said_condition()),
     }

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from spillway.amqp.events import TransferReceived
 from spillway.amqp.performatives import ACCEPTED
 from spillway.broker.commands import Request
-from spillway.broker.effects import Answer, Failed
+from spillway.broker.effects import Answer, Failed, Swallowed
 from spillway.dialect import cbs, management
 from spillway.dialect.addresses import CBS
 from spillway.dialect.errors import Tracker, tracked_text
@@ -155,6 +155,11 @@ class Nodes:
             self.browsing_count += 1
             self.outbox.commands.append(self.browse_later.popleft())
 
+    def reply_of(self, number: int) -> ReplyLink | None:
+        """Where the answer to a request would go."""
+        pending = self.requests.get(number)
+        return None if pending is None else pending.reply
+
     # -- answers ----------------------------------------------------------------------------------------------------
 
     def answer(self, answer: Answer, now_ms: int) -> bool:
@@ -166,6 +171,8 @@ class Nodes:
         if management.is_large(pending.operation):
             self.browsing_count -= 1
             self._browse()
+        if isinstance(answer, Swallowed):
+            return True
         if isinstance(answer, Failed):
             return self._reply_failure(
                 pending.reply, pending.operation, pending.correlation_id, answer.error, pending.path, now_ms

@@ -33,10 +33,12 @@ from spillway.broker.effects import (
     Deliver,
     Detached,
     Drained,
+    Dropped,
     Effect,
     Refused,
     SendSettled,
     Settled,
+    Swallowed,
 )
 from spillway.dialect import cbs, management, sasl
 from spillway.dialect.addresses import CBS
@@ -44,7 +46,7 @@ from spillway.dialect.admission import admit_transfer
 from spillway.dialect.annotations import BATCH_FORMAT, ENTITY_TYPE, LOCKED_UNTIL_UTC, SESSION_FILTER
 from spillway.dialect.attaching import Directory, MissingEntities, open_link, shown_address
 from spillway.dialect.delivery import encode_delivery
-from spillway.dialect.errors import ConnectionForced, Tracker, amqp_error
+from spillway.dialect.errors import Tracker, amqp_error
 from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.nodes import REQUEST_CREDIT, Ids, Nodes
 from spillway.dialect.outbox import Outbox
@@ -54,6 +56,7 @@ from spillway.dialect.standing import Standing
 from spillway.model import limits
 from spillway.model.errors import (
     BrokerError,
+    ConnectionForced,
     InternalError,
     MessageTooLarge,
     NotImplementedHere,
@@ -455,7 +458,7 @@ class Peer:
     def _perform(self, effect: Effect, now_ms: int) -> bool:
         user = self.links.get(effect.to)
         if user is None:
-            return isinstance(effect, Answer) and self._answer(effect, now_ms)
+            return self._perform_for_request(effect, now_ms)
         if isinstance(effect, Deliver):
             assert isinstance(user, ClientReceiver), "deliveries go to receivers"
             return self._deliver(user, effect)
@@ -479,7 +482,24 @@ class Peer:
         elif isinstance(effect, Detached):
             self._end_link(user, effect.error, now_ms)
         else:
-            raise AssertionError(f"{type(effect).__name__} is not for a link")
+            assert isinstance(effect, Dropped), f"{type(effect).__name__} is not for a link"
+            return False  # the socket is not ours to cut
+        return True
+
+    def _perform_for_request(self, effect: Effect, now_ms: int) -> bool:
+        if isinstance(effect, Detached):
+            return self._end_node(effect, now_ms)
+        return isinstance(effect, Answer) and not isinstance(effect, Dropped) and self._answer(effect, now_ms)
+
+    def _end_node(self, effect: Detached, now_ms: int) -> bool:
+        """Instead of an answer to a request, both links to the node end, and whatever was asked over them."""
+        reply = self.nodes.reply_of(effect.to)
+        if reply is None:
+            return False
+        self.nodes.answer(Swallowed(effect.to), now_ms)
+        for user in list(self.links.values()):
+            if isinstance(user, (RequestLink, ReplyLink)) and user.is_beside(reply):
+                self._end_link(user, effect.error, now_ms)
         return True
 
     def _deliver(self, receiver: ClientReceiver, effect: Deliver) -> bool:

@@ -5,7 +5,7 @@
 raised. The peer's faults (`ProtocolError`) live in `amqp`; our own are assertions.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class BrokerError(Exception):
@@ -18,6 +18,10 @@ class BrokerError(Exception):
     def __init__(self, description: str) -> None:
         super().__init__(description)
         self.description = description
+
+    def said_condition(self) -> str:
+        """As it is said on the wire; `GivenError` has its own."""
+        return self.condition
 
 
 class InternalError(BrokerError):
@@ -71,6 +75,14 @@ class QuotaExceeded(BrokerError):
 
 class DetachForced(BrokerError):
     condition: ClassVar[str] = "amqp:link:detach-forced"
+    status_code: ClassVar[int] = 503
+    retryable: ClassVar[bool] = True
+
+
+class ConnectionForced(BrokerError):
+    """The broker ends a connection for reasons of its own; clients connect again."""
+
+    condition: ClassVar[str] = "amqp:connection:forced"
     status_code: ClassVar[int] = 503
     retryable: ClassVar[bool] = True
 
@@ -149,3 +161,46 @@ class AuthFailed(BrokerError):
     condition: ClassVar[str] = "com.microsoft:auth-failed"
     status_code: ClassVar[int] = 401
     retryable: ClassVar[bool] = True
+
+
+class GivenError(BrokerError):
+    """Refused with a condition that somebody has chosen and that is none of the above: faults on purpose."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.given_condition = condition
+
+    def said_condition(self) -> str:
+        return self.given_condition
+
+
+KNOWN_ERRORS: Final[list[type[BrokerError]]] = [
+    InternalError,
+    EntityNotFound,
+    Unauthorized,
+    NotAllowed,
+    NotImplementedHere,
+    MessageTooLarge,
+    QuotaExceeded,
+    DetachForced,
+    ConnectionForced,
+    ServerBusy,
+    OperationTimeout,
+    EntityDisabled,
+    ArgumentError,
+    ArgumentOutOfRange,
+    MessageLockLost,
+    SessionLockLost,
+    SessionCannotBeLocked,
+    MessageNotFound,
+    EntityAlreadyExists,
+    AuthFailed,
+]
+
+
+def error_of(condition: str, description: str) -> BrokerError:
+    """The error that has this condition; `GivenError` if we have no word for it."""
+    for kind in KNOWN_ERRORS:
+        if kind.condition == condition:
+            return kind(description)
+    return GivenError(condition, description)

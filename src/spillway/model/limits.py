@@ -94,3 +94,14 @@ TOKEN_TIMEOUT_MS: Final = 20_000  # a connection without a valid token (Azure's 
 OUTPUT_BYTES_PAUSE: Final = 1 * MIB  # unsent bytes of a connection: no more deliveries until it reads
 PARTIAL_BYTES_MAX: Final = 32 * MIB  # of unfinished deliveries of several frames
 LINK_CREDIT: Final = 1_000  # what a sender is granted, topped up at half
+
+# -- faults on purpose -----------------------------------------------------------------------------------------
+FAULTS_MAX: Final = 1_000  # planted at once in a namespace: each operation looks at all of its kind
+FAULTS_REMEMBERED_MAX: Final = 1_500  # with those that are spent or have ended and are still listed
+FAULT_DELAY_MS_MAX: Final = 15 * 60_000  # contract I8: up to 15 minutes
+FAULT_DURATION_MS_MAX: Final = 24 * 3_600_000
+FAULT_COUNT_MAX: Final = 1_000_000_000
+FAULT_SEED_MAX: Final = (1 << 53) - 1  # what JSON carries unharmed everywhere
+FAULT_TEXT_CHARS_MAX: Final = 1_024
+CONDITION_CHARS_MAX: Final = 128
+DELAYED_EFFECTS_MAX: Final = 100_000  # answers held back by slow faults: beyond it the earliest are said early

@@ -12,6 +12,8 @@ from typing import Final
 ACTIVE: Final = 0
 DEFERRED: Final = 1
 SCHEDULED: Final = 2
+# Ours alone, never said: accepted and stored, but not to be seen by anybody before its due time (contract I8).
+HIDDEN: Final = 3
 
 NEVER: Final = 0  # of an expiry or a due time in ms: there is none
 NO_TTL: Final = -1
@@ -181,7 +183,7 @@ class StoredMessage:
         self.state: int = ACTIVE
         self.delivery_count = 0  # failed deliveries so far: equals the wire's header field
         self.expires_ms: int = NEVER
-        self.due_ms: int = NEVER  # of a scheduled message
+        self.due_ms: int = NEVER  # of a scheduled or hidden message
         self.overlay: Overlay | None = None
         self.session_id: str | None = None  # only in an entity that requires sessions
 

@@ -4,7 +4,7 @@ A `Turn` is what one step of the broker decided. Its groups are each all or noth
 the end of the turn: a store that commits whole turns writes them as they are.
 """
 
-from spillway.model.message import ACTIVE, DEFERRED, Overlay, StoredMessage
+from spillway.model.message import ACTIVE, DEFERRED, SCHEDULED, Overlay, StoredMessage
 
 
 class Record:
@@ -116,6 +116,7 @@ class Counters:
         self.active = 0
         self.deferred = 0
         self.scheduled = 0
+        self.hidden = 0
         self.size_bytes = 0
 
     def add(self, size_bytes: int, state: int, count: int) -> None:
@@ -124,16 +125,18 @@ class Counters:
             self.active += count
         elif state == DEFERRED:
             self.deferred += count
-        else:
+        elif state == SCHEDULED:
             self.scheduled += count
+        else:
+            self.hidden += count
 
     @property
     def total(self) -> int:
         """Messages in any state."""
-        return self.active + self.deferred + self.scheduled
+        return self.active + self.deferred + self.scheduled + self.hidden
 
     def is_sound(self) -> bool:
-        return min(self.active, self.deferred, self.scheduled, self.size_bytes) >= 0
+        return min(self.active, self.deferred, self.scheduled, self.hidden, self.size_bytes) >= 0
 
     def copy(self) -> "Counters":
         twin = Counters()
@@ -141,6 +144,7 @@ class Counters:
         twin.active = self.active
         twin.deferred = self.deferred
         twin.scheduled = self.scheduled
+        twin.hidden = self.hidden
         twin.size_bytes = self.size_bytes
         return twin
 
@@ -169,7 +173,7 @@ class EntityRow:
     def __init__(self, put: EntityPut, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
         self.put = put
         self.counters = counters
-        self.next_due_ms = next_due_ms  # earliest scheduled message, NEVER if none
+        self.next_due_ms = next_due_ms  # earliest scheduled or hidden message, NEVER if none
         self.next_expiry_ms = next_expiry_ms  # earliest expiry of an active message, NEVER if none
 
 
@@ -201,7 +205,10 @@ class LoadActive(Query):
 
 
 class LoadFrom(Query):
-    """Messages in any state from `sequence_number` on, by sequence number: browsing; of one session if it is given."""
+    """Messages from `sequence_number` on, by sequence number: browsing; of one session if it is given.
+
+    In any state but hidden.
+    """
 
     def __init__(
         self, entity_id: int, sequence_number: int, count: int, bytes_max: int, session_id: str | None = None
@@ -244,7 +251,7 @@ class LoadNumbers(Query):
 
 
 class LoadDue(Query):
-    """Scheduled messages due at or before `now_ms`, earliest first. The answer also says when the next is due."""
+    """Scheduled and hidden messages due at or before `now_ms`, earliest first, and when the next one is due."""
 
     def __init__(self, entity_id: int, now_ms: int, count: int, bytes_max: int) -> None:
         super().__init__(entity_id, count, bytes_max)

@@ -14,9 +14,9 @@ from typing import Final, Protocol
 
 from spillway.broker.commands import Command, DiskNearlyFull, Loaded, Request, Undelivered
 from spillway.broker.decided import Decided
-from spillway.broker.effects import Answer, Deliver, Effect, Load, Report
+from spillway.broker.effects import Answer, Deliver, Dropped, Effect, Load, Report, Restarted
 from spillway.model import limits
-from spillway.model.errors import BrokerError
+from spillway.model.errors import BrokerError, ConnectionForced
 from spillway.model.records import Rows
 from spillway.server.clock import Clock, Timer
 from spillway.server.numbers import Numbers
@@ -218,7 +218,7 @@ class Pump:
                 connection.fail(error)
                 is_spoken = False
             if not is_spoken:
-                self.give_back(effect)
+                self.give_back(effect, connection)
 
     def answer_inside(self, effect: Effect) -> None:
         """For nobody on a socket: for a caller in this process, for the operator, or for a link that has gone."""
@@ -228,13 +228,26 @@ class Pump:
                 future.set_result(effect)
         elif isinstance(effect, Report):
             log.error("namespace=%s %s", self.name, effect.text)
+        elif isinstance(effect, Restarted):
+            self.close_all(effect.text)
         else:
-            self.give_back(effect)
+            self.give_back(effect, None)
 
-    def give_back(self, effect: Effect) -> None:
+    def give_back(self, effect: Effect, connection: Pumped | None) -> None:
+        """It could not be said: back to the core, or it was no word but the end of the connection."""
         if isinstance(effect, Deliver) and effect.lock_token:
             self.own_commands.append(Undelivered(effect.path, effect.lock_token))
             self.wake()
+        elif isinstance(effect, Dropped) and connection is not None:
+            connection.write(connection.peer.take_output())  # what was said before is not unsaid
+            connection.abort()
+
+    def close_all(self, text: str) -> None:
+        """A fault on purpose: to clients this node restarts."""
+        log.warning("namespace=%s every connection is closed by a fault on purpose", self.name)
+        for connection in list(self.connections):
+            connection.peer.close(ConnectionForced(text))
+            self.mark_dirty(connection)
 
     def flush(self) -> None:
         """One write per dirty connection; who has more commands stays dirty and is not read until they are taken."""

@@ -29,6 +29,7 @@ def counters_checksum(entity_id: int, counters: Counters) -> int:
         counters.active,
         counters.deferred,
         counters.scheduled,
+        counters.hidden,
         counters.size_bytes,
     )
     return crc32(repr(numbers).encode())
@@ -62,7 +63,21 @@ def _read_meta(connection: apsw.Connection, path: Path) -> tuple[int, int, int]:
 
 
 def _entity(columns: tuple[object, ...], path: Path) -> tuple[EntityPut, Counters]:
-    entity_id, kind, entity_path, settings, parent_id, put_sum, last, active, deferred, scheduled, size, sum_ = columns
+    (
+        entity_id,
+        kind,
+        entity_path,
+        settings,
+        parent_id,
+        put_sum,
+        last,
+        active,
+        deferred,
+        scheduled,
+        hidden,
+        size,
+        sum_,
+    ) = columns
     put = EntityPut(_int(entity_id), str(kind), str(entity_path), str(settings), _int(parent_id))
     if put_checksum(put) != put_sum:
         raise StoreDamaged(path, f"the checksum of entity {entity_id} ({entity_path!r}) does not hold")
@@ -71,6 +86,7 @@ def _entity(columns: tuple[object, ...], path: Path) -> tuple[EntityPut, Counter
     counters.active = _int(active)
     counters.deferred = _int(deferred)
     counters.scheduled = _int(scheduled)
+    counters.hidden = _int(hidden)
     counters.size_bytes = _int(size)
     if counters_checksum(put.entity_id, counters) != sum_:
         raise StoreDamaged(path, f"the checksum of the counters of entity {entity_id} ({entity_path!r}) does not hold")

@@ -1,6 +1,6 @@
 """What the records do to a row, for every journal: a changed twin, never the object that was handed in."""
 
-from spillway.model.message import ACTIVE, NEVER, SCHEDULED, StoredMessage
+from spillway.model.message import ACTIVE, HIDDEN, NEVER, SCHEDULED, StoredMessage
 from spillway.model.records import MessageChanged, MessageMoved
 from spillway.store.rows import copy_of
 
@@ -10,7 +10,7 @@ def changed(stored: StoredMessage, record: MessageChanged) -> StoredMessage:
     twin.state = record.state
     twin.delivery_count = record.delivery_count
     twin.overlay = None if record.overlay is None else record.overlay.copy()
-    if record.state != SCHEDULED:
+    if record.state not in (SCHEDULED, HIDDEN):
         twin.due_ms = NEVER
     return twin
 

@@ -43,10 +43,12 @@ def _findings(connection: apsw.Connection, path: Path) -> Iterator[str]:
             yield f"message {sequence_number_of(key)} of {entity}: its checksum does not hold"
     counted = {columns[0]: columns[1:] for columns in connection.execute(STATEMENTS["count_rows"])}
     for row in catalogue.entities:
-        held = counted.pop(row.put.entity_id, (0, 0, 0))
-        said = (row.counters.active, row.counters.deferred, row.counters.scheduled)
+        held = counted.pop(row.put.entity_id, (0, 0, 0, 0))
+        counters = row.counters
+        said = (counters.active, counters.deferred, counters.scheduled, counters.hidden)
         if held != said:
-            yield f"{row.put.path}: it holds {held} active, deferred and scheduled messages, its counters say {said}"
+            what = "active, deferred, scheduled and hidden messages"
+            yield f"{row.put.path}: it holds {held} {what}, its counters say {said}"
     yield from _session_findings(connection, path, paths)
     for entity_id in counted:
         if entity_id not in graveyard:

@@ -152,6 +152,7 @@ class Database:
                 counters.active,
                 counters.deferred,
                 counters.scheduled,
+                counters.hidden,
                 counters.size_bytes,
                 counters_checksum(entity_id, counters),
                 entity_id,

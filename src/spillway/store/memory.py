@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from spillway.model.message import ACTIVE, NEVER, SCHEDULED, StoredMessage
+from spillway.model.message import ACTIVE, HIDDEN, NEVER, SCHEDULED, StoredMessage
 from spillway.model.records import (
     Catalogue,
     Counters,
@@ -97,7 +97,7 @@ class EntityMemory:
         self.counters = Counters()
         self.rows: dict[int, StoredMessage] = {}
         self.numbers: Ordered[int] = Ordered()
-        self.due: Ordered[tuple[int, int]] = Ordered()  # (due_ms, sequence number) of scheduled rows
+        self.due: Ordered[tuple[int, int]] = Ordered()  # (due_ms, sequence number) of scheduled and hidden rows
         self.expiry: Ordered[tuple[int, int]] = Ordered()  # (expires_ms, sequence number) of active rows
         self.sessions: dict[str, SessionMemory] = {}
 
@@ -106,7 +106,7 @@ class EntityMemory:
         assert number not in self.rows, f"sequence number {number} of {self.put.path} is used twice"
         self.rows[number] = stored
         self.numbers.add(number)
-        if stored.state == SCHEDULED:
+        if stored.state in (SCHEDULED, HIDDEN):
             self.due.add((stored.due_ms, number))
         if stored.state == ACTIVE and stored.expires_ms != NEVER:
             self.expiry.add((stored.expires_ms, number))
@@ -183,7 +183,8 @@ class EntityMemory:
     def _numbers(self, query: Query) -> Iterator[int]:
         if isinstance(query, LoadFrom):
             for number in self.numbers.starting(query.sequence_number):
-                if query.session_id is None or self.rows[number].message.session_id == query.session_id:
+                row = self.rows[number]
+                if row.state != HIDDEN and (query.session_id is None or row.message.session_id == query.session_id):
                     yield number
         elif isinstance(query, LoadNumbers):
             yield from sorted(set(query.sequence_numbers))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 from zlib import crc32
 
-from spillway.model.message import NEVER, SCHEDULED, StoredMessage, unpack_message, unpack_overlay
+from spillway.model.message import HIDDEN, NEVER, SCHEDULED, StoredMessage, unpack_message, unpack_overlay
 
 SEQUENCE_BITS: Final = 40  # 10^12 messages an entity; 2^23 entities in the 63 bits of a key
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
@@ -75,7 +75,7 @@ def columns_of(key: int, stored: StoredMessage, body_id: int | None = None) -> C
     overlay = None if stored.overlay is None else stored.overlay.pack()
     meta = stored.message.pack_meta()
     raw = stored.message.raw
-    due_ms = stored.due_ms if stored.state == SCHEDULED else NEVER
+    due_ms = stored.due_ms if stored.state in (SCHEDULED, HIDDEN) else NEVER
     checksum = checksum_of(
         key,
         stored.state,
@@ -204,7 +204,7 @@ def copy_of(stored: StoredMessage) -> StoredMessage:
     twin.state = stored.state
     twin.delivery_count = stored.delivery_count
     twin.expires_ms = stored.expires_ms
-    twin.due_ms = stored.due_ms if stored.state == SCHEDULED else NEVER
+    twin.due_ms = stored.due_ms if stored.state in (SCHEDULED, HIDDEN) else NEVER
     twin.overlay = None if stored.overlay is None else stored.overlay.copy()
     twin.session_id = stored.session_id
     return twin

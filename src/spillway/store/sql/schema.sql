@@ -23,7 +23,7 @@ CREATE INDEX message_expiry ON message (key >> 40, expires_ms) WHERE expires_ms 
 -- Only messages of entities that require sessions have a session_id here.
 CREATE INDEX message_session ON message (key >> 40, session_id) WHERE session_id IS NOT NULL;
 
--- Deferred (state 1) and scheduled (state 2) messages, so that the active ones stay dense.
+-- Deferred (state 1), scheduled (2) and hidden (3) messages, so that the active ones stay dense.
 CREATE TABLE parked (
     key INTEGER PRIMARY KEY,
     state INTEGER,
@@ -40,7 +40,7 @@ CREATE TABLE parked (
     raw BLOB
 );
 
-CREATE INDEX parked_due ON parked (key >> 40, due_ms) WHERE state = 2;
+CREATE INDEX parked_due ON parked (key >> 40, due_ms) WHERE state >= 2;
 
 -- Message sessions that have active messages or a state.
 CREATE TABLE session (
@@ -83,6 +83,7 @@ CREATE TABLE entity (
     active INTEGER,
     deferred INTEGER,
     scheduled INTEGER,
+    hidden INTEGER,
     size_bytes INTEGER,
     counters_checksum INTEGER
 );

@@ -70,13 +70,13 @@ FROM message WHERE key BETWEEN ?1 AND ?2
 UNION ALL
 SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
     overlay, meta, body_id, raw
-FROM parked WHERE key BETWEEN ?1 AND ?2
+FROM parked WHERE key BETWEEN ?1 AND ?2 AND state IS NOT 3 -- hidden
 ORDER BY 1
 
 -- name: select_due
 SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
     overlay, meta, body_id, raw
-FROM parked INDEXED BY parked_due WHERE state = 2 AND key >> 40 = ? ORDER BY due_ms, key
+FROM parked INDEXED BY parked_due WHERE state >= 2 AND key >> 40 = ? ORDER BY due_ms, key
 
 -- name: select_expiring
 SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
@@ -85,14 +85,14 @@ FROM message INDEXED BY message_expiry WHERE expires_ms > 0 AND key >> 40 = ? OR
 
 -- name: next_due_after_entity
 SELECT key >> 40, due_ms FROM parked INDEXED BY parked_due
-WHERE state = 2 AND key >> 40 > ? ORDER BY key >> 40, due_ms LIMIT 1
+WHERE state >= 2 AND key >> 40 > ? ORDER BY key >> 40, due_ms LIMIT 1
 
 -- name: next_expiry_after_entity
 SELECT key >> 40, expires_ms FROM message INDEXED BY message_expiry
 WHERE expires_ms > 0 AND key >> 40 > ? ORDER BY key >> 40, expires_ms LIMIT 1
 
 -- name: put_entity
-INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, ?)
+INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, ?)
 ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, path = excluded.path, settings = excluded.settings,
     parent_id = excluded.parent_id, put_checksum = excluded.put_checksum
 
@@ -100,12 +100,12 @@ ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, path = excluded.path, setti
 DELETE FROM entity WHERE id = ?
 
 -- name: put_counters
-UPDATE entity SET last_sequence_number = ?, active = ?, deferred = ?, scheduled = ?, size_bytes = ?,
+UPDATE entity SET last_sequence_number = ?, active = ?, deferred = ?, scheduled = ?, hidden = ?, size_bytes = ?,
     counters_checksum = ? WHERE id = ?
 
 -- name: select_entities
 SELECT id, kind, path, settings, parent_id, put_checksum,
-    last_sequence_number, active, deferred, scheduled, size_bytes, counters_checksum
+    last_sequence_number, active, deferred, scheduled, hidden, size_bytes, counters_checksum
 FROM entity ORDER BY id
 
 -- name: put_removed
@@ -181,7 +181,7 @@ SELECT format, clock_ms, last_entity_id, last_body_number, checksum FROM meta
 SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name
 
 -- name: count_rows
-SELECT entity_id, sum(state = 0), sum(state = 1), sum(state = 2) FROM (
+SELECT entity_id, sum(state = 0), sum(state = 1), sum(state = 2), sum(state = 3) FROM (
     SELECT key >> 40 AS entity_id, 0 AS state FROM message
     UNION ALL
     SELECT key >> 40, state FROM parked
@@ -211,13 +211,13 @@ SELECT key FROM (
 
 -- name: disagreeing_due
 SELECT key FROM (
-    SELECT key >> 40, due_ms, key FROM parked NOT INDEXED WHERE state = 2
+    SELECT key >> 40, due_ms, key FROM parked NOT INDEXED WHERE state >= 2
     EXCEPT
-    SELECT key >> 40, due_ms, key FROM parked INDEXED BY parked_due WHERE state = 2 AND key >> 40 >= 0
+    SELECT key >> 40, due_ms, key FROM parked INDEXED BY parked_due WHERE state >= 2 AND key >> 40 >= 0
 )
 UNION
 SELECT key FROM (
-    SELECT key >> 40, due_ms, key FROM parked INDEXED BY parked_due WHERE state = 2 AND key >> 40 >= 0
+    SELECT key >> 40, due_ms, key FROM parked INDEXED BY parked_due WHERE state >= 2 AND key >> 40 >= 0
     EXCEPT
-    SELECT key >> 40, due_ms, key FROM parked NOT INDEXED WHERE state = 2
+    SELECT key >> 40, due_ms, key FROM parked NOT INDEXED WHERE state >= 2
 )

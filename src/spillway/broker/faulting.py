@@ -1,0 +1,356 @@
+"""What a fault does to the operation that it strikes.
+
+The namespace asks here before it does what it was asked, if `is_on`. An answer of True means that the operation was
+dealt with; False that it goes on as ever, perhaps with answers that come late.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from spillway.broker.commands import (
+    Administer,
+    Credit,
+    PlantFault,
+    RemoveFaults,
+    RenewLocks,
+    Request,
+    Schedule,
+    Send,
+    SessionRequest,
+    Settle,
+    UpdateDisposition,
+)
+from spillway.broker.decided import Decided
+from spillway.broker.directory import Directory
+from spillway.broker.effects import (
+    Deliver,
+    Detached,
+    Done,
+    Dropped,
+    Effect,
+    Failed,
+    FaultsListed,
+    Refused,
+    Restarted,
+    SendSettled,
+    Settled,
+    Swallowed,
+)
+from spillway.broker.entity import Entity
+from spillway.broker.faults import DELIVER, Faults, PlantedFault
+from spillway.broker.lane import Lane, ReceiverLink
+from spillway.broker.message_sessions import session_lock_lost
+from spillway.broker.queue import Queue
+from spillway.broker.slow import Slow
+from spillway.model.entity import entity_key
+from spillway.model.errors import BrokerError, DetachForced, EntityNotFound
+from spillway.model.faults import (
+    ADMINISTRATION,
+    ATTACH,
+    DETACH,
+    DROP,
+    EVERYWHERE,
+    LOCK_LOST,
+    MANAGEMENT,
+    QUOTA,
+    RECEIVE,
+    RESTART,
+    SEND,
+    SETTLE,
+    TIMEOUT,
+    FaultReport,
+)
+
+_RESTARTS: Final = "The broker restarts: connections are closed and locks are lost. Connect again."
+_UNFIT: Final[tuple[str, ...]] = (LOCK_LOST, QUOTA)  # for requests that neither speak of a lock nor store anything
+_UNFIT_FOR_LOCKS: Final[tuple[str, ...]] = (QUOTA,)
+_UNFIT_FOR_STORING: Final[tuple[str, ...]] = (LOCK_LOST,)
+
+
+class Faulting:
+    """`unlink` makes the namespace forget a link, as if its client had detached it."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        senders: dict[int, Entity],
+        received_from: dict[int, Queue],
+        unlink: Callable[[int, Decided], None],
+    ) -> None:
+        self.directory = directory
+        self.faults: Faults = directory.faults
+        self.senders = senders
+        self.received_from = received_from
+        self.receivers = directory.receivers
+        self.unlink = unlink
+        self.slow = Slow()
+        self.is_on = False
+
+    def _look(self) -> None:
+        self.is_on = self.faults.are_felt() or self.slow.is_busy()
+
+    # -- over links -------------------------------------------------------------------------------------------
+
+    def on_send(self, entity: Entity, command: Send, decided: Decided) -> bool:
+        planted = self.faults.find(entity.path, SEND)
+        if planted is None or self._is_slowed(planted, command.link_id, decided):
+            return False
+        error = self._strike(planted, entity.path, command.link_id, decided)
+        if error is not None and not command.is_settled:
+            decided.say(SendSettled(command.link_id, command.delivery_id, error))
+        return True
+
+    def on_settle(self, queue: Queue, link: ReceiverLink, command: Settle, decided: Decided) -> bool:
+        planted = self.faults.find(queue.path, SETTLE)
+        if planted is None or self._is_slowed(planted, command.link_id, decided):
+            return False
+        error = self._strike(planted, queue.path, command.link_id, decided)
+        if planted.kind == LOCK_LOST and queue.sessions is not None:
+            error = session_lock_lost(queue, link.lane.session_id or "")
+        if error is not None and not command.is_settled:
+            decided.say(Settled(command.link_id, command.delivery_id, command.settlement.kind, error))
+        if planted.kind == LOCK_LOST:
+            self._lose(queue, link.lane, [command.lock_token], decided)
+        return True
+
+    def on_credit(self, queue: Queue, link: ReceiverLink, command: Credit, decided: Decided) -> bool:
+        """A receiver asks for messages. One that a fault has made deaf is handed none, however often it asks."""
+        if link.is_deaf:
+            link.withheld_limit = command.limit
+            link.withheld_drains = link.withheld_drains or command.drains
+            return True
+        if command.limit <= link.handed_count:
+            return False
+        planted = self.faults.find(queue.path, RECEIVE)
+        if planted is None:
+            return False
+        if planted.kind == TIMEOUT:
+            link.is_deaf = True
+            link.withheld_limit = command.limit
+            link.withheld_drains = command.drains
+            link.limit = link.handed_count
+            link.drains = False
+            planted.deaf[link.link_id] = link
+            return True
+        error = self._strike(planted, queue.path, link.link_id, decided)
+        if error is not None:
+            self._end(link.link_id, error, decided)
+        return True
+
+    def on_attach(self, entity: Entity, link_id: int, decided: Decided) -> bool:
+        planted = self.faults.find(entity.path, ATTACH)
+        if planted is None or self._is_slowed(planted, link_id, decided):
+            return False
+        if planted.kind == DETACH:
+            decided.say(Refused(link_id, planted.error_for(entity.path)))
+            return True
+        error = self._strike(planted, entity.path, link_id, decided)
+        if error is not None:
+            decided.say(Refused(link_id, error))
+        return True
+
+    def on_detach(self, link_id: int) -> None:
+        """It has gone: it need not be told when it hears again."""
+        for planted in self.faults.by_number.values():
+            planted.deaf.pop(link_id, None)
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    def on_request(self, entity: Entity, request: Request, decided: Decided) -> bool:
+        unfit = _UNFIT
+        other = ""  # what else it is, besides management
+        if isinstance(request, Schedule):
+            unfit, other = _UNFIT_FOR_STORING, SEND
+        elif isinstance(request, UpdateDisposition):
+            unfit, other = _UNFIT_FOR_LOCKS, SETTLE
+        elif isinstance(request, (RenewLocks, SessionRequest)):
+            unfit = _UNFIT_FOR_LOCKS
+        if self._befalls(MANAGEMENT, unfit, entity, request, decided):
+            return True
+        return other != "" and self._befalls(other, unfit, entity, request, decided)
+
+    def _befalls(
+        self, operation: str, unfit: tuple[str, ...], entity: Entity, request: Request, decided: Decided
+    ) -> bool:
+        number = request.request_id
+        planted = self.faults.find(entity.path, operation, unfit)
+        if planted is None or self._is_slowed(planted, number, decided):
+            return False
+        if planted.kind == TIMEOUT:
+            decided.say(Swallowed(number))  # or its place among the client's requests would be taken for ever
+            return True
+        error = self._strike(planted, entity.path, number, decided)
+        if planted.kind == LOCK_LOST and isinstance(entity, Queue):
+            error = self._lose_asked(entity, request, decided) or error
+        if error is not None:
+            decided.say(Failed(number, error))
+        return True
+
+    def on_administer(self, request: Administer, decided: Decided) -> None:
+        """Whether an administrator's request may go on: `Done`, perhaps late."""
+        number = request.request_id
+        planted = self.faults.find(request.path, ADMINISTRATION) if self.is_on else None
+        if planted is None or self._is_slowed(planted, number, decided):
+            decided.say(Done(number))
+        elif planted.kind == TIMEOUT:
+            decided.say(Swallowed(number))
+        else:
+            error = self._strike(planted, request.path, number, decided)
+            if error is not None:
+                decided.say(Failed(number, error))
+
+    # -- what strikes -----------------------------------------------------------------------------------------
+
+    def _is_slowed(self, planted: PlantedFault, to: int, decided: Decided) -> bool:
+        if planted.delay_ms == 0:
+            return False
+        self.slow.delay(to, decided.now_ms + planted.delay_ms)
+        return True
+
+    def _strike(self, planted: PlantedFault, path: str, to: int, decided: Decided) -> BrokerError | None:
+        """The error to refuse with; None if nothing is to be said any more."""
+        if planted.kind == TIMEOUT:
+            return None
+        if planted.kind == DROP:
+            decided.say(Dropped(to))
+            return None
+        error = planted.error_for(path)
+        if planted.kind == DETACH:
+            self._end(to, error, decided)
+            return None
+        return error
+
+    def _end(self, to: int, error: BrokerError, decided: Decided) -> None:
+        self.unlink(to, decided)
+        decided.say(Detached(to, error))
+
+    def _lose(self, queue: Queue, lane: Lane, lock_tokens: list[bytes], decided: Decided) -> None:
+        """Really lost: what was locked is back in its place, uncounted (contract H16)."""
+        if queue.sessions is not None:
+            queue.sessions.drop(lane, decided)
+            return
+        for token in lock_tokens:
+            lock = lane.locks.remove(token)
+            if lock is not None:
+                queue.give_back(lock)
+        queue.touch_lane(lane, decided)
+
+    def _lose_asked(self, queue: Queue, request: Request, decided: Decided) -> BrokerError | None:
+        """The locks that a request speaks of; an error if it was a session's."""
+        tokens: list[bytes] = []
+        session_id: str | None = None
+        if isinstance(request, (RenewLocks, UpdateDisposition)):
+            tokens = request.lock_tokens
+            session_id = request.session_id
+        elif isinstance(request, SessionRequest):
+            session_id = request.session_id
+        lane = queue.lane_of(session_id)
+        if lane is not None:
+            self._lose(queue, lane, tokens, decided)
+        return None if queue.sessions is None else session_lock_lost(queue, session_id or "")
+
+    # -- planting and removing --------------------------------------------------------------------------------
+
+    def plant(self, request: PlantFault, decided: Decided) -> BrokerError | None:
+        try:
+            planted = self.faults.plant(request.fault, decided.now_ms)
+        except BrokerError as error:
+            return error
+        self.is_on = True
+        if planted.kind == RESTART:
+            self._restart(planted, decided)
+        elif RECEIVE in planted.fault.operations:
+            self._strike_waiting(planted, decided)
+        self._look()
+        decided.say(FaultsListed(request.request_id, [self._report(planted)]))
+        return None
+
+    def _strike_waiting(self, planted: PlantedFault, decided: Decided) -> None:
+        """Receivers that wait with credit have asked before; they are receiving now."""
+        for link_id, queue in list(self.received_from.items()):
+            link = self.receivers.get(link_id)
+            if link is not None and link.limit > link.handed_count and planted.covers(entity_key(queue.path)):
+                self.on_credit(queue, link, Credit(link_id, link.limit, link.drains), decided)
+
+    def _restart(self, planted: PlantedFault, decided: Decided) -> None:
+        """Connections (of a namespace) or links (of an entity) are ended, volatile locks are lost (contract H16)."""
+        planted.hit += 1
+        planted.tried += 1
+        if planted.fault.path == EVERYWHERE:
+            decided.say(Restarted(_RESTARTS))
+        else:
+            for link_id, entity in [*self.senders.items(), *self.received_from.items()]:
+                if planted.covers(entity_key(entity.path)):
+                    self._end(link_id, DetachForced(_RESTARTS), decided)
+        for queue in self.directory.queues.values():
+            if queue.has_locks() and planted.covers(entity_key(queue.path)):
+                queue.drop_locks(decided)
+                decided.touch(queue)
+
+    def remove(self, request: RemoveFaults, decided: Decided) -> BrokerError | None:
+        numbers = [request.number] if request.number else list(self.faults.by_number)
+        if request.number and request.number not in self.faults.by_number:
+            return EntityNotFound(f"There is no fault {request.number}. List the faults to see their numbers.")
+        reports: list[FaultReport] = []
+        for planted in self.faults.remove(numbers):
+            self._let_hear(planted, decided)
+            reports.append(self._report(planted))
+        self._look()
+        decided.say(FaultsListed(request.request_id, reports))
+        return None
+
+    def list_all(self, request_id: int, decided: Decided) -> None:
+        decided.say(FaultsListed(request_id, [self._report(planted) for planted in self.faults.by_number.values()]))
+
+    def _report(self, planted: PlantedFault) -> FaultReport:
+        path = planted.fault.path
+        is_there = path == EVERYWHERE or self.directory.find(path) is not None
+        return FaultReport(
+            planted.number, planted.fault, planted.state, planted.tried, planted.hit, planted.ends_ms, is_there
+        )
+
+    def _let_hear(self, planted: PlantedFault, decided: Decided) -> None:
+        for link_id, link in planted.deaf.items():
+            link.is_deaf = False
+            link.limit = link.withheld_limit
+            link.drains = link.withheld_drains
+            queue = self.received_from.get(link_id)
+            if queue is not None:
+                queue.touch_lane(link.lane, decided)
+        planted.deaf = {}
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def due_ms(self) -> int:
+        """When a fault ends or something late is due; 0 if nothing is."""
+        if not self.is_on:
+            return 0
+        end_ms = self.faults.next_end_ms
+        late_ms = self.slow.due_ms()
+        if end_ms == 0 or (late_ms != 0 and late_ms < end_ms):
+            return late_ms
+        return end_ms
+
+    def end_due(self, decided: Decided) -> None:
+        """Faults whose time is up end before anything is asked."""
+        for planted in self.faults.take_ended(decided.now_ms):
+            self._let_hear(planted, decided)
+        self._look()
+
+    def hold_back(self, decided: Decided) -> None:
+        """At the end of a turn: what is late now is said first, what is late from now on is kept."""
+        slow = self.slow
+        said = slow.take_due(decided.now_ms)
+        for effect in decided.effects:
+            if isinstance(effect, Deliver):
+                planted = self.faults.find(effect.path, DELIVER)
+                if planted is not None:
+                    slow.delay(effect.to, decided.now_ms + planted.delay_ms)
+            if not slow.is_late(effect, decided.now_ms):
+                said.append(effect)
+                continue
+            early: Effect | None = slow.hold(effect)
+            if early is not None:
+                said.append(early)
+        decided.effects = said
+        self._look()
