@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from spillway.admin.front import Front
+from spillway.admin.protocol import Connections
 from tests.admin.client import Client
 from tests.wire.live import LiveBroker
 
@@ -26,3 +28,10 @@ def client(broker: LiveBroker) -> Iterator[Client]:
         fresh.ask("DELETE", f"/{name}")
     fresh.close()
     assert broker.faults == []
+
+
+def connections(broker: LiveBroker) -> Connections:
+    """All HTTP connections of the broker."""
+    front = broker.server.door.http
+    assert isinstance(front, Front)
+    return front.warm_up()

@@ -2,10 +2,12 @@
 
 import contextlib
 import gzip
+import http.client
 import socket
 import threading
 import time
 import tracemalloc
+from collections.abc import Iterator
 from urllib.parse import quote
 from xml.etree.ElementTree import fromstring
 
@@ -14,13 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.admin.faults import Fault
-from spillway.admin.front import Front
 from spillway.admin.paths import decode_path, parse_target
+from spillway.admin.protocol import CONNECTIONS_MAX, REQUEST_TIMEOUT_S, Connections
 from spillway.broker.commands import AddRule
 from spillway.dialect.rights import LISTEN, MANAGE, SEND, AccessRule
 from spillway.model.entity import name_problem
 from spillway.model.rules import CorrelationFilter, Rule
+from spillway.server.pump import Pump
 from tests.admin.client import SERVICE_BUS, Client, entry, token
+from tests.admin.conftest import connections
 from tests.wire.live import LiveBroker
 
 QUEUE = entry("QueueDescription")
@@ -156,15 +160,21 @@ def conversation(port: int, said: bytes) -> bytes:
     """Say it, and hear everything until the other side closes."""
     with socket.create_connection(("localhost", port), timeout=20) as sock:
         sock.sendall(said)
-        heard = b""
-        with contextlib.suppress(ConnectionResetError):
-            while part := sock.recv(65_536):
-                heard += part
-        return heard
+        return heard_last(sock)
+
+
+def heard_last(sock: socket.socket) -> bytes:
+    heard = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := sock.recv(65_536):
+            heard += part
+    return heard
 
 
 HEADS = {
     "two lengths": ("400", ("Content-Length: 5", "Content-Length: 6")),
+    "a length twice": ("400", (f"Content-Length: {len(QUEUE)}", f"content-length: {len(QUEUE)}")),
+    "a length twice in one line": ("400", (f"Content-Length: {len(QUEUE)}, {len(QUEUE)}",)),
     "a length and chunks": ("400", ("Content-Length: 5", "Transfer-Encoding: chunked")),
     "a length in words": ("400", ("Content-Length: five",)),
     "a negative length": ("400", ("Content-Length: -1",)),
@@ -189,23 +199,41 @@ def test_a_head_that_two_parsers_could_read_differently_is_refused_and_closed(
     assert client.names() == []
 
 
+@pytest.mark.parametrize(("status", "lines"), HEADS.values(), ids=HEADS.keys())
+def test_such_a_head_is_refused_behind_another_request_too(client: Client, status: str, lines: tuple[str, ...]) -> None:
+    asked = head(client, "GET", "/other") + head(client, "PUT", "/q", *lines) + QUEUE.encode()
+    heard = conversation(client.port, asked)
+    assert heard.startswith(b"HTTP/1.1 200 ")
+    assert heard.count(b"HTTP/1.1 ") == 2
+    assert f"HTTP/1.1 {status} ".encode() in heard
+    assert client.names() == []
+
+
 def test_a_bare_line_feed_ends_no_line(client: Client) -> None:
     assert conversation(client.port, head(client, "GET", "/q", end="\n")).startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_request_that_never_arrives_whole_is_given_up(broker: LiveBroker, client: Client) -> None:
-    front = broker.server.door.http
-    assert isinstance(front, Front)
-
-    async def hurry(timeout_s: float) -> None:
-        front.warm_up().request_timeout_s = timeout_s
-
-    broker.run(hurry(0.3))
+    together = connections(broker)
+    together.request_timeout_s = 0.3
     try:
         for said in (b"GET /q HTTP/1.1\r\nHost: loc", head(client, "PUT", "/q", "Content-Length: 100") + b"<entry"):
             assert conversation(client.port, said).startswith(b"HTTP/1.1 408 ")
     finally:
-        broker.run(hurry(20.0))
+        together.request_timeout_s = REQUEST_TIMEOUT_S
+
+
+def test_a_request_that_begins_behind_another_and_never_arrives_whole_is_given_up(
+    broker: LiveBroker, client: Client
+) -> None:
+    together = connections(broker)
+    together.request_timeout_s = 0.3
+    try:
+        heard = conversation(client.port, head(client, "GET", "/q") + b"GET /q HTTP/1.1\r\nHost: loc")
+    finally:
+        together.request_timeout_s = REQUEST_TIMEOUT_S
+    assert heard.startswith(b"HTTP/1.1 200 ")
+    assert b"HTTP/1.1 408 " in heard
 
 
 def test_a_crowd_of_half_open_requests_does_not_keep_others_out(client: Client) -> None:
@@ -217,16 +245,59 @@ def test_a_crowd_of_half_open_requests_does_not_keep_others_out(client: Client) 
         sock.close()
 
 
+@pytest.fixture
+def few(broker: LiveBroker) -> Iterator[Connections]:
+    """Five administrators at a time."""
+    together = connections(broker)
+    broker.wait(lambda: not together.state.connections)
+    together.connections_max = 5
+    yield together
+    together.connections_max = CONNECTIONS_MAX
+
+
+async def turn(pump: Pump) -> None:
+    pump.turn()
+
+
+def test_who_has_been_idle_longest_makes_room_for_who_comes_next(
+    broker: LiveBroker, few: Connections, client: Client
+) -> None:
+    clients = [Client(client.port) for _ in range(5)]
+    for each in (*clients, clients[0]):
+        assert each.ask("GET", "/q").status == 200
+    assert client.ask("GET", "/q").status == 200
+    broker.wait(lambda: len(few.state.connections) == len(few.waiting) == 5)
+    with pytest.raises(http.client.RemoteDisconnected):
+        clients[1].ask("GET", "/q")
+    for each in (clients[0], *clients[2:], client):
+        assert each.ask("GET", "/q").status == 200
+        each.close()
+
+
+def test_who_sends_half_a_request_makes_room_too_and_who_is_being_answered_does_not(
+    broker: LiveBroker, few: Connections, client: Client
+) -> None:
+    pump = broker.server.pump
+    pump.is_scheduled = True  # so it says: no turn begins
+    asking = [socket.create_connection(("localhost", client.port), timeout=20) for _ in range(4)]
+    for sock in asking:
+        sock.sendall(head(client, "GET", "/q", "Connection: close"))
+    broker.wait(lambda: len(few.state.connections) == 4 and not few.waiting)
+    halves = [socket.create_connection(("localhost", client.port), timeout=20) for _ in range(2)]
+    halves[0].sendall(b"GET /q HTTP/1.1\r\n")
+    broker.wait(lambda: len(few.waiting) == 1)
+    halves[1].sendall(b"GET /q HTTP/1.1\r\n")
+    assert heard_last(halves[0]) == b""
+    broker.run(turn(pump))
+    for sock in asking:
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    for sock in (*asking, *halves):
+        sock.close()
+
+
 @pytest.mark.parametrize("method", ["POST", "PATCH", "HEAD", "OPTIONS", "TRACE"])
 def test_other_methods_are_not_served(client: Client, method: str) -> None:
     assert client.ask(method, "/q").status == 405
-
-
-def test_a_websocket_is_told_that_none_is_served(client: Client) -> None:
-    asked = head(client, "GET", "/$servicebus/websocket", "Upgrade: websocket", "Connection: Upgrade")
-    heard = conversation(client.port, asked)
-    assert heard.startswith(b"HTTP/1.1 501 ")
-    assert b"AMQP over WebSocket is not served" in heard
 
 
 def test_a_rule_that_xml_cannot_hold_leaves_the_list_readable(broker: LiveBroker, client: Client) -> None:

@@ -16,7 +16,17 @@ from spillway.model import limits
 from spillway.model.errors import BrokerError, QuotaExceeded, Unauthorized
 from spillway.server import listener as listening
 from spillway.server import sniff
-from spillway.server.listener import OUR_HEADER, TOLD_FULL_MAX, TOLD_FULL_MS, Door, Listener, bind, is_loopback
+from spillway.server.connection import ClientConnection
+from spillway.server.listener import (
+    OUR_HEADER,
+    TOLD_FULL_MAX,
+    TOLD_FULL_MS,
+    Door,
+    Listener,
+    OpenStream,
+    bind,
+    is_loopback,
+)
 from spillway.server.lobby import Lobby
 from spillway.server.tls import CertificateFiles, ensure_certificates, server_context
 from tests.server.doubles import Bench, ScriptedPeer
@@ -38,6 +48,10 @@ class EchoPeer(ScriptedPeer):
 
 class HttpEar(asyncio.Protocol):
     """Speaks HTTP, more or less: says the first line back."""
+
+    def __init__(self, open_stream: OpenStream, raw: socket.socket | None) -> None:
+        self.open_stream = open_stream
+        self.raw = raw
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -201,6 +215,18 @@ async def test_http_is_handed_to_whoever_speaks_it_in_clear_text_and_inside_tls(
         writer.write(b"PUT /myqueue?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello")
         assert await rest(reader) == b"HTTP heard: PUT /myqueue?api-version=2021-05 HTTP/1.1"
         writer.close()
+
+
+@on_both_loops
+async def test_who_speaks_http_can_be_led_to_the_broker_and_counts_as_any_client(port: Port) -> None:
+    """A password may come in as it is if the connection it came through is one where it may."""
+    for is_secret in (True, False):
+        ear = port.door.protocol_for(sniff.HTTP, None, "192.0.2.1", is_secret)
+        assert isinstance(ear, HttpEar)
+        connection = ear.open_stream()
+        assert isinstance(connection, ClientConnection)
+        assert port.secrets[-1] is is_secret
+        assert connection in port.lobby.strangers
 
 
 @on_both_loops

@@ -186,10 +186,18 @@ def ms_of(moment: datetime) -> int:
 class JsClient:
     """One client object of the JavaScript SDK, so one connection."""
 
-    def __init__(self, javascript: JavaScript, connection_string: str, options: Any = JS_NO_RETRY) -> None:
+    def __init__(
+        self, javascript: JavaScript, connection_string: str, options: Any = JS_NO_RETRY, websocket: bool = False
+    ) -> None:
         self.javascript = javascript
         self.name = f"client {next(_numbers)}"
-        javascript.call("connect", client=self.name, connectionString=connection_string, options=options)
+        javascript.call(
+            "connect",
+            client=self.name,
+            connectionString=connection_string,
+            options=options,
+            websocket=websocket,
+        )
 
     def __call__(self, command: str, **arguments: Any) -> Any:
         return self.javascript.call(command, client=self.name, **arguments)

@@ -123,8 +123,6 @@ def refuse_head(request: Request) -> None:
         raise Fault(400, "SubCode=40000. Content-Length and Transfer-Encoding contradict each other.", closes=True)
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Fault(400, "SubCode=40000. The body must be sent as it is, not compressed.", closes=True)
-    if "upgrade" in request.headers.get("connection", "").lower():
-        raise Fault(501, "SubCode=50100. AMQP over WebSocket is not served by this version: use AMQP.", closes=True)
     if len(request.scope["query_string"]) > QUERY_BYTES_MAX:
         raise bad_request(f"A query has at most {QUERY_BYTES_MAX} bytes.")
 

@@ -1,6 +1,8 @@
 """What a namespace's port gets for its HTTP clients; HTTP itself is imported when the first of them comes."""
 
 import asyncio
+import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spillway.admin.namespace import AdministeredNamespace
@@ -16,8 +18,11 @@ class Front:
         self.namespace = namespace
         self.connections: Connections | None = None
 
-    def __call__(self) -> asyncio.Protocol:
-        return self.warm_up().accept()
+    def __call__(
+        self, open_stream: Callable[[], asyncio.Protocol | None], raw: socket.socket | None
+    ) -> asyncio.Protocol:
+        """`open_stream` leads to the broker, for a client that wants a WebSocket; None if it takes no more of them."""
+        return self.warm_up().accept(open_stream, raw)
 
     def warm_up(self) -> "Connections":
         """Import and set up what serves HTTP, if that is not done yet."""

@@ -25,6 +25,7 @@ class AdministeredNamespace:
     real_ms: Callable[[], int]  # the same, as if nobody had moved the clock
     tracking_text: Callable[[str, int], str]
     created_ms: int
+    is_key_known: Callable[[], bool]  # the emulator's key is good here, and everybody knows it
     facts: Callable[[], dict[str, object]]  # what `status` shows besides name, version and time
     is_clock_movable: bool
     # Moves the clock by ms; True once what is due by then has happened and is durable. `BrokerError` if it cannot.

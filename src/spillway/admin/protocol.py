@@ -1,36 +1,43 @@
 """HTTP/1.1 on a connection that the listener has sniffed: uvicorn's protocol class, with the limits of ours.
 
-h11 is lenient where two parsers may differ (a folded header line, a bare line feed); we are not (B16). It waits as
-long as a client likes for the rest of a request; we do not.
+It waits as long as a client likes for a request and for the rest of it; we do not. When all places are taken, the
+client that has kept us waiting longest gives up its own: a flood pays for itself.
 """
 
 import asyncio
-import re
+import socket
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 import h11
+from starlette.datastructures import Headers
+from starlette.requests import Request
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from spillway.admin.app import ERROR, Administration
+from spillway.admin.app import ERROR, Administration, refuse_head
 from spillway.admin.atom import error_xml
+from spillway.admin.faults import Fault, bad_request
+from spillway.admin.heads import HEAD_BYTES_MAX, StrictConnection
+from spillway.admin.upgrade import VERSION, accepting, is_wanted, refuse_upgrade
+from spillway.admin.websocket import Opener, WebSockets, WebSocketStream
 
 CONNECTIONS_MAX: Final = 500  # administrators of a namespace at the same time
-HEAD_BYTES_MAX: Final = 64 * 1024
 REQUEST_TIMEOUT_S: Final = 20.0  # for a whole request to arrive
 KEEP_ALIVE_S: Final = 120
-END_OF_HEAD: Final = b"\r\n\r\n"
-AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\n[ \t]")  # a line that does not end, or goes on in the next
-REASONS: Final = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
 class Connections:
     """All HTTP connections of a namespace."""
 
     def __init__(self, app: Administration, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self.app = app
         self.request_timeout_s = request_timeout_s
+        self.connections_max = CONNECTIONS_MAX
         self.state = ServerState()
+        self.waiting: dict[HttpConnection, None] = {}  # for the client to go on, the longest first
+        self.websockets = WebSockets()
         self.config = Config(
             app,
             http=H11Protocol,
@@ -46,51 +53,66 @@ class Connections:
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
 
-    def accept(self) -> asyncio.Protocol:
-        return HttpConnection(self.config, self.state, self.request_timeout_s)
+    def accept(self, open_stream: Opener, raw: socket.socket | None) -> asyncio.Protocol:
+        return HttpConnection(self, open_stream, raw)
+
+    def make_room(self) -> None:
+        """Those whose request is being answered stay; if they are all, there is no room."""
+        while len(self.state.connections) > self.connections_max and self.waiting:
+            next(iter(self.waiting)).push_out()
 
     def stop(self) -> None:
+        self.websockets.is_leaving = True
         for connection in list(self.state.connections):
             assert isinstance(connection, HttpConnection), "every connection here is ours"
             connection.leave()
 
 
 class HttpConnection(H11Protocol):
-    def __init__(self, config: Config, state: ServerState, request_timeout_s: float) -> None:
-        super().__init__(config, state, {})
-        self.request_timeout_s = request_timeout_s
-        self.head = b""  # of a request that is not there whole
+    def __init__(self, together: Connections, open_stream: Opener, raw: socket.socket | None) -> None:
+        super().__init__(together.config, together.state, {})
+        self.together = together
+        self.open_stream = open_stream
+        self.raw = raw
+        self.conn: StrictConnection = StrictConnection()
         self.timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
-            transport.abort()
+        self.together.waiting[self] = None
+        self.together.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.stop_timer()
+        self.together.waiting.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         if self.timer is None:
-            self.timer = self.loop.call_later(self.request_timeout_s, self.on_late)
-        if self.conn.their_state is h11.IDLE:
-            self.head += data
-            end = self.head.find(END_OF_HEAD)
-            if AMBIGUOUS.search(self.head if end < 0 else self.head[: end + 2]):
-                self.refuse(400, "A header line must end with CR LF, and must not go on in the next.")
-                return
-            if (len(self.head) if end < 0 else end) > HEAD_BYTES_MAX:
-                self.refuse(431, f"The head of a request has at most {HEAD_BYTES_MAX} bytes.")
-                return
-            if end < 0:
-                return
-            data, self.head = self.head, b""
+            self.start_timer()
         super().data_received(data)
-        if self.conn.their_state is not h11.SEND_BODY:
+        self.note_state()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.note_state()
+
+    def note_state(self) -> None:
+        """Whose turn it is: ours, or the client's to send a request or the rest of one."""
+        if self.conn.their_state is h11.IDLE:
+            self.together.waiting.setdefault(self)
+            if not self.conn.has_rest:
+                self.stop_timer()
+            elif self.timer is None:
+                self.start_timer()
+        elif self.conn.their_state is not h11.SEND_BODY:
             self.stop_timer()
+            self.together.waiting.pop(self, None)
+
+    def start_timer(self) -> None:
+        self.timer = self.loop.call_later(self.together.request_timeout_s, self.on_late)
 
     def stop_timer(self) -> None:
         if self.timer is not None:
@@ -99,14 +121,48 @@ class HttpConnection(H11Protocol):
 
     def on_late(self) -> None:
         self.timer = None
-        self.refuse(408, f"A request must arrive within {self.request_timeout_s:g} s.")
+        self.refuse(408, f"SubCode=40800. A request must arrive within {self.together.request_timeout_s:g} s.")
+
+    # -- WebSockets ----------------------------------------------------------------------------------------------------
 
     def _should_upgrade(self) -> bool:
-        """The application says that it does not; uvicorn would advise the operator to install something."""
-        return False
+        """Anything else than a WebSocket is not changed to: HTTP/1.1 goes on, as RFC 9110 section 7.8 allows."""
+        return is_wanted(Headers(raw=self.headers), self.scope["raw_path"])
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        namespace = self.together.app.namespace
+        headers = Headers(raw=self.headers)
+        try:
+            refuse_head(Request(dict(self.scope)))
+            version = self.scope["http_version"]
+            refuse_upgrade(self.scope["method"], version, self.scope["raw_path"], headers, namespace.is_key_known())
+            if not isinstance(self.conn.next_event(), h11.EndOfMessage):
+                raise bad_request("A request for a WebSocket has no body.")
+        except Fault as fault:
+            self.refuse(fault.status, fault.detail)
+            return
+        stream = self.open_stream()
+        if stream is None:
+            self.refuse(503, "SubCode=50300. The namespace has as many connections as it can serve.")
+            return
+        self.change_over(stream, headers)
+
+    def change_over(self, stream: asyncio.Protocol, headers: Headers) -> None:
+        """This protocol is over: the rest of the connection belongs to the WebSocket."""
+        answer = h11.InformationalResponse(status_code=101, headers=accepting(headers), reason=b"Switching Protocols")
+        self.transport.write(self.conn.send(answer) or b"")
+        self.stop_timer()
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        self.together.waiting.pop(self, None)
+        rest = self.conn.trailing_data[0]
+        WebSocketStream(self.transport, stream, self.raw, self.together.websockets, self.loop).begin(rest)
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        self.refuse(400, msg)
+        status, text = self.conn.problem or (400, msg)
+        self.refuse(status, f"SubCode={status}00. {text}")
 
     def refuse(self, status: int, text: str) -> None:
         """Said past h11, which may be in no state to say it; nothing is read or written after it."""
@@ -115,13 +171,23 @@ class HttpConnection(H11Protocol):
             return
         cycle = self.current()
         if cycle is None or cycle.response_complete or not cycle.response_started:
-            body = error_xml(status, f"SubCode={status}00. {text}").encode()
-            head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {ERROR}\r\nContent-Length: {len(body)}\r\n"
-            self.transport.write(head.encode() + b"Connection: close\r\n\r\n" + body)
+            body = error_xml(status, text).encode()
+            head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Type: {ERROR}"]
+            if status == 426:
+                head += ["Upgrade: websocket", f"Sec-WebSocket-Version: {VERSION}"]
+            head += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+            self.transport.write("\r\n".join(head).encode() + body)
         if cycle is not None:
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
+
+    def push_out(self) -> None:
+        """Its place is another's at once, whenever the socket is gone."""
+        self.stop_timer()
+        self.connections.discard(self)
+        self.together.waiting.pop(self, None)
+        self.transport.abort()
 
     def leave(self) -> None:
         cycle = self.current()

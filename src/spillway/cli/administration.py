@@ -9,12 +9,16 @@ if TYPE_CHECKING:
 
 
 def administer(server: "NamespaceServer") -> "Front":
-    """From now on HTTP clients of the namespace's port are administrators; each request shows a token with Manage."""
+    """From now on HTTP clients of the namespace's port are administrators; each request shows a token with Manage.
+
+    Those that ask for a WebSocket get one, with AMQP in it.
+    """
     from spillway.admin.faults import MANAGE_NEEDED, NOT_CLAIMED
     from spillway.admin.front import Front
     from spillway.admin.namespace import AdministeredNamespace
     from spillway.dialect.rights import MANAGE
     from spillway.model.quotas import NO_LIMIT
+    from spillway.server.keys import is_key_known
     from spillway.server.tokens import TokenGate
 
     gate = TokenGate(server.rights, server.clock, MANAGE, MANAGE_NEEDED, NOT_CLAIMED)
@@ -27,6 +31,7 @@ def administer(server: "NamespaceServer") -> "Front":
             real_ms=server.clock.real_ms,
             tracking_text=server.tracking.tracking_text,
             created_ms=server.clock.now_ms(),
+            is_key_known=lambda: is_key_known(server.rights),
             facts=server.facts,
             is_clock_movable=server.is_clock_movable,
             advance=server.advance,

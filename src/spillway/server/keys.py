@@ -51,6 +51,11 @@ def root_rights(key: str) -> Rights:
     return Rights([AccessRule(KEY_NAME, key, MANAGE)])
 
 
+def is_key_known(rights: Rights) -> bool:
+    """Whether anybody can sign a token: one of the keys is the emulator's."""
+    return any(rule.key == DEVELOPMENT_KEY for rule in rights.rules.values())
+
+
 def connection_string(host: str, port: int, key: str, is_clear_text: bool = True) -> str:
     """As the SDKs read it. The emulator's flag makes them speak in clear, so it is left out where that is refused."""
     where = f"[{host}]" if ":" in host else host

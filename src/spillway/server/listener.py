@@ -12,6 +12,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
 from spillway.model import limits
@@ -87,6 +88,11 @@ def is_loopback(address: str) -> bool:
     return bool((mapped or ip).is_loopback)
 
 
+OpenStream = Callable[[], asyncio.Protocol | None]  # to the broker, through somebody else's protocol
+# Speaks HTTP on a connection; given a way to the broker and the socket, if that can be read past the transport.
+Http = Callable[[OpenStream, socket.socket | None], asyncio.Protocol]
+
+
 class Door:
     """What every arrival needs to know: who serves, and who is let in."""
 
@@ -96,7 +102,7 @@ class Door:
         lobby: Lobby,
         make_peer: Callable[[bool], PumpedPeer],
         tls: ssl.SSLContext | None,
-        http: Callable[[], asyncio.Protocol] | None = None,
+        http: Http | None = None,
         is_clear_text_allowed: bool = False,
         connections_max: int = limits.CONNECTIONS_MAX,
     ) -> None:
@@ -158,11 +164,16 @@ class Door:
             del self.told_full[connection]
             connection.turn_away(None)
 
+    def open_stream(self, where: str, is_secret: bool) -> ClientConnection | None:
+        """AMQP inside a WebSocket. None: there is not even room to say that there is no room."""
+        stream = self.amqp(None, f"{where} (WebSocket)", is_secret)
+        return stream if isinstance(stream, ClientConnection) else None
+
     def protocol_for(self, kind: int, raw: socket.socket | None, where: str, is_secret: bool) -> asyncio.Protocol:
         if kind == sniff.AMQP:
             return self.amqp(raw, where, is_secret)
         if kind == sniff.HTTP and self.http is not None:
-            return self.http()
+            return self.http(partial(self.open_stream, where, is_secret), raw)
         return TurnedAway()
 
 

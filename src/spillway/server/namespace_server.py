@@ -25,7 +25,7 @@ from spillway.model.errors import ArgumentError, EntityAlreadyExists, NotAllowed
 from spillway.model.quotas import Quotas
 from spillway.model.rules import Rule
 from spillway.server.clock import BrokerClock, Clock, MovableClock
-from spillway.server.listener import Door, Listener, bind
+from spillway.server.listener import Door, Http, Listener, bind
 from spillway.server.lobby import Lobby
 from spillway.server.numbers import Numbers, Tracking
 from spillway.server.pump import Pump
@@ -64,7 +64,7 @@ class NamespaceServer:
         rights: Rights,
         tls: ssl.SSLContext | None,
         on_fatal: Callable[[BaseException], None],
-        http: Callable[[], asyncio.Protocol] | None = None,
+        http: Http | None = None,
         make_clock: Callable[[int], Clock] = BrokerClock,
     ) -> None:
         """Reads what is remembered. Raises what the journal raises if that cannot be trusted."""

@@ -12,6 +12,7 @@ import { createInterface } from "node:readline";
 import { performance } from "node:perf_hooks";
 import { ServiceBusAdministrationClient, ServiceBusClient } from "@azure/service-bus";
 import Long from "long";
+import WebSocket from "ws";
 
 const clients = new Map();
 const senders = new Map();
@@ -121,8 +122,10 @@ const commands = new Map(Object.entries({
     receivers.delete(session);
     return {};
   },
-  async connect({ client, connectionString, options }) {
-    clients.set(client, new ServiceBusClient(connectionString, options));
+  // With `websocket` through one, which is always TLS: NODE_EXTRA_CA_CERTS says whom to trust.
+  async connect({ client, connectionString, options, websocket }) {
+    const more = websocket ? { webSocketOptions: { webSocket: WebSocket } } : {};
+    clients.set(client, new ServiceBusClient(connectionString, { ...options, ...more }));
     return {};
   },
   // Attach the sender's link now, so that a measurement does not include it. The SDK does so when it has to know the
