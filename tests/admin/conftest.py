@@ -27,7 +27,7 @@ def client(broker: LiveBroker) -> Iterator[Client]:
     for name in fresh.names():
         fresh.ask("DELETE", f"/{name}")
     fresh.close()
-    assert broker.faults == []
+    assert broker.failures == []
 
 
 def connections(broker: LiveBroker) -> Connections:

@@ -85,6 +85,35 @@ async def test_connections_that_come_and_go_leave_nothing_behind(server: Namespa
     assert not server.lobby.leaving
 
 
+async def test_who_has_said_nothing_does_not_keep_a_broker_from_stopping(tmp_path: Path) -> None:
+    server = new_server(tmp_path / "journal.db")
+    server.start()
+    server.listen()
+    loop = asyncio.get_running_loop()
+    silent = [socket.socket() for _ in range(3)]
+    for sock in silent:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, ("127.0.0.1", server.port))
+    await until(lambda: len(server.lobby.silent) == 3)
+    await server.stop()
+    for sock in silent:
+        assert await loop.sock_recv(sock, 1) == b""
+        sock.close()
+
+
+async def test_a_broker_that_has_failed_stops_without_waiting_for_what_cannot_come() -> None:
+    server = NamespaceServer(
+        ServerOptions("test", port=0), MemoryJournal(), root_rights(DEVELOPMENT_KEY), None, lambda error: None
+    )
+    server.start()
+    server.listen()
+    asking = asyncio.ensure_future(server.ensure_entity(QUEUE, "q", None))
+    await asyncio.sleep(0)
+    server.pump.on_failed(OSError("the disk"))
+    await asyncio.wait_for(server.stop(), 5)
+    asking.cancel()
+
+
 async def test_a_queue_that_is_there_keeps_its_settings_unless_others_are_given(tmp_path: Path) -> None:
     settings = EntitySettings()
     settings.lock_duration_ms = 30_000

@@ -20,7 +20,7 @@ def live_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker
 def live(live_broker: LiveBroker) -> Iterator[LiveBroker]:
     """The broker, which must come out of every test without a fault of its own."""
     yield live_broker
-    assert live_broker.faults == []
+    assert live_broker.failures == []
     live_broker.remove_faults()
 
 

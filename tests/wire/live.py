@@ -7,8 +7,7 @@ waiting for it, and see the frames that were spoken. The SDKs notice none of it:
 import asyncio
 import contextlib
 import itertools
-import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,19 +17,15 @@ from spillway.broker.commands import (
     ListFaults,
     PlantFault,
     RemoveFaults,
-    Request,
     UpdateEntity,
 )
-from spillway.broker.effects import Answer, Failed, FaultsListed
+from spillway.broker.effects import FaultsListed
 from spillway.broker.queue import Queue
-from spillway.cli.administration import administer
-from spillway.client import OutgoingMessage, ReceivedMessage, connect
 from spillway.model.entity import (
     QUEUE,
     SUBSCRIPTION,
     TOPIC,
     EntitySettings,
-    dead_letter_path,
     entity_key,
     settings_from_json,
     subscription_path,
@@ -39,23 +34,21 @@ from spillway.model.errors import BrokerError
 from spillway.model.faults import REFUSE, Fault, FaultReport
 from spillway.model.quotas import Quotas
 from spillway.model.rules import Rule
+from spillway.pytest_plugin.hosting import HostedNamespace
 from spillway.server.clock import Clock, MovableClock
-from spillway.server.keys import DEVELOPMENT_KEY, connection_string, root_rights
-from spillway.server.namespace_server import NamespaceServer, ServerOptions
+from spillway.server.namespace_server import GOODBYE_S
 from spillway.server.pump import PumpedPeer
-from spillway.server.tls import ensure_certificates, server_context
+from spillway.server.tls import ensure_certificates
 from spillway.store.journal import Journal
-from spillway.store.memory import MemoryJournal
 from tests.wire.tap import Tap, TappedPeer
 
 NAMESPACE = "wire"
-START_S = 30.0
 LOOK_AGAIN_S = 0.005
-PEEK_MAX = 1_000
+LOOK_S = 15.0
 T = TypeVar("T")
 
 
-class LiveBroker:
+class LiveBroker(HostedNamespace):
     """One namespace. Everything but `connection_string` happens on its own thread, on behalf of the caller."""
 
     def __init__(
@@ -65,34 +58,13 @@ class LiveBroker:
         make_clock: Callable[[int], Clock] = MovableClock,
         quotas: Quotas | None = None,
     ) -> None:
-        self._journal = journal or MemoryJournal()
-        self._make_clock = make_clock
         self.quotas = quotas or Quotas()
+        super().__init__(NAMESPACE, ensure_certificates(directory, "localhost"), journal, make_clock, self.quotas)
         self.directory = directory
-        self.certificates = ensure_certificates(directory, "localhost")
-        self.faults: list[BaseException] = []  # for which the broker would have stopped itself
         self._names = itertools.count(1)
         self._taps: list[Tap] = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="broker", daemon=True)
-        self._thread.start()
-        self.server = self.run(self._start())
-        self.connection_string = connection_string("localhost", self.server.port, DEVELOPMENT_KEY)
-
-    async def _start(self) -> NamespaceServer:
-        server = NamespaceServer(
-            ServerOptions(NAMESPACE, port=0, quotas=self.quotas),
-            self._journal,
-            root_rights(DEVELOPMENT_KEY),
-            server_context(self.certificates),
-            self.faults.append,
-            make_clock=self._make_clock,
-        )
-        self.front = administer(server)
-        server.door.make_peer = self._make_peer
-        server.start()
-        server.listen()
-        return server
+        self.start()
+        self.server.door.make_peer = self._make_peer
 
     def _make_peer(self, is_plain_allowed: bool) -> PumpedPeer:
         peer = self.server.make_peer(is_plain_allowed)
@@ -100,13 +72,9 @@ class LiveBroker:
             return peer
         return cast(PumpedPeer, TappedPeer(peer, self._taps[-1]))
 
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self.front.stop)
-        self.run(self.server.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(START_S)
-        self._loop.close()
-        assert self.faults == []
+    def close(self, goodbye_s: float = GOODBYE_S) -> None:
+        super().close(goodbye_s)
+        assert self.failures == []
 
     # -- what a test does to it ------------------------------------------------------------------------------------
 
@@ -193,17 +161,7 @@ class LiveBroker:
 
     def advance(self, seconds: float) -> None:
         """Let time pass at once, and what is due by then happen."""
-        assert self.run(self.server.advance(int(seconds * 1000))), "it never came to rest"
-
-    def cut(self) -> None:
-        """Break every connection, as a failing network does: nobody says goodbye."""
-
-        async def abort_all() -> None:
-            for connection in list(self.server.pump.connections):
-                connection.abort()
-            await self.server.pump.until(self.server.pump.is_deserted, START_S)
-
-        self.run(abort_all())
+        self.advance_ms(int(seconds * 1000))
 
     @contextlib.contextmanager
     def tap(self) -> Iterator[Tap]:
@@ -214,40 +172,6 @@ class LiveBroker:
             yield tap
         finally:
             self._taps.remove(tap)
-
-    def ask(self, make_request: Callable[[int], Request]) -> Answer:
-        answer = self.run(self.server.pump.ask(make_request))
-        if isinstance(answer, Failed):
-            raise answer.error
-        return answer
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(START_S)
-
-    # -- messages, where not the SDK's own way of sending or looking is in question ----------------------------------
-
-    def send(self, queue: str, *messages: OutgoingMessage | str) -> None:
-        """By our own client, in one breath."""
-
-        async def send_all() -> None:
-            async with await connect(self.connection_string) as connection:
-                sender = await connection.sender(queue)
-                made = [OutgoingMessage(one) if isinstance(one, str) else one for one in messages]
-                await asyncio.gather(*(sender.send(message) for message in made))
-
-        self.run(send_all())
-
-    def peek(self, queue: str) -> list[ReceivedMessage]:
-        """All messages of a queue, whoever holds them."""
-
-        async def peek_all() -> list[ReceivedMessage]:
-            async with await connect(self.connection_string) as connection:
-                return await connection.management(queue).peek(0, PEEK_MAX)
-
-        return self.run(peek_all())
-
-    def dead_letters(self, queue: str) -> list[ReceivedMessage]:
-        return self.peek(dead_letter_path(queue))
 
     def bodies(self, queue: str) -> list[str]:
         return [message.body.decode() for message in self.peek(queue)]
@@ -270,7 +194,7 @@ class LiveBroker:
         """Sockets take real time: look again until it is so."""
 
         async def came_to_be() -> bool:
-            for _ in range(int(START_S / 2 / LOOK_AGAIN_S)):
+            for _ in range(int(LOOK_S / LOOK_AGAIN_S)):
                 if condition():
                     return True
                 await asyncio.sleep(LOOK_AGAIN_S)

@@ -70,7 +70,7 @@ class Lobby:
 
     def clear_silent(self) -> None:
         """On the way out: who has said nothing needs no goodbye."""
-        for guest in self.silent:
+        for guest in list(self.silent):  # who leaves takes itself out
             guest.turn_away(None)
         self.silent.clear()
 

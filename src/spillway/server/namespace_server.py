@@ -192,27 +192,31 @@ class NamespaceServer:
         self.pump.pass_time()
         return await self.pump.until(self.pump.is_at_rest, REST_S)
 
-    async def stop(self) -> None:
+    async def stop(self, goodbye_s: float = GOODBYE_S) -> None:
         """Accept nobody, finish what was begun, say goodbye, and only then let go of the store."""
         for listener in self.listeners:
             listener.stop()
         self.lobby.clear_silent()
+        if not self.pump.is_over:
+            await self.finish(goodbye_s)
+        self.pump.stop()
+        self.journal.close()
+
+    async def finish(self, goodbye_s: float) -> None:
         self.pump.hold(True)
         if not await self.pump.until(self.pump.is_idle, FINISH_S):
             log.warning(
                 "namespace=%s the disk is slow: clients are closed before everything is answered", self.options.name
             )
-        await self.say_goodbye()
-        self.pump.stop()
-        self.journal.close()
+        await self.say_goodbye(goodbye_s)
 
-    async def say_goodbye(self) -> None:
+    async def say_goodbye(self, goodbye_s: float = GOODBYE_S) -> None:
         """`amqp:connection:forced` to everyone; who does not answer in time is cut off."""
         for connection in list(self.pump.connections):
             connection.peer.close(None)
             self.pump.mark_dirty(connection)
         self.pump.hold(False)
-        await self.pump.until(self.pump.is_deserted, GOODBYE_S)
+        await self.pump.until(self.pump.is_deserted, goodbye_s)
         for connection in list(self.pump.connections):
             connection.abort()
         await asyncio.sleep(0)
