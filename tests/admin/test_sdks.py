@@ -93,6 +93,10 @@ class Node:
         self.process.stdin.flush()
         return dict(json.loads(self.process.stdout.readline()))
 
+    def address(self, path: str) -> str:
+        """As the service writes where messages are forwarded to."""
+        return self.connection_string.partition("Endpoint=")[2].partition(";")[0].rstrip("/") + "/" + path
+
     def close(self) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
@@ -195,6 +199,32 @@ def test_the_status_of_an_entity_is_set_and_shown(client: Any) -> None:
         client.update_topic(topic)
     assert refused.value.status_code == 400
     assert client.get_topic("news").status == "Disabled"
+
+
+def test_forwarding_is_set_shown_and_taken_away(client: Any, broker: BrokerProcess) -> None:
+    for name in ("errors", "orders"):
+        client.create_queue(name)
+    client.create_topic("news")
+    made = client.create_queue("front", forward_to="orders", forward_dead_lettered_messages_to="errors")
+    host = broker.connection_string.partition("sb://")[2].partition(";")[0].rstrip("/")
+    assert made.forward_to == client.get_queue("front").forward_to == f"sb://{host}/orders"
+    assert made.forward_dead_lettered_messages_to == f"sb://{host}/errors"
+    client.create_subscription("news", "all", forward_to="orders")
+    made.forward_dead_lettered_messages_to = None
+    client.update_queue(made)  # says where it forwards to as it was shown
+    again = client.get_queue("front")
+    assert (again.forward_to, again.forward_dead_lettered_messages_to) == (f"sb://{host}/orders", None)
+    with ServiceBusClient.from_connection_string(broker.connection_string) as messaging:
+        with messaging.get_topic_sender("news") as topic, messaging.get_queue_sender("front") as queue:
+            topic.send_messages(ServiceBusMessage("by the topic"))
+            queue.send_messages(ServiceBusMessage("by the queue"))
+        with messaging.get_queue_receiver("orders", receive_mode="receiveanddelete") as receiver:
+            got = [str(each) for _ in range(2) for each in receiver.receive_messages(1, 10)]
+            assert got == ["by the topic", "by the queue"]
+    for wrong in ({"forward_to": "nowhere"}, {"forward_to": "front"}, {"forward_to": "news/Subscriptions/all"}):
+        with pytest.raises(HttpResponseError, match="ForwardTo") as refused:
+            client.update_queue(client.get_queue("front"), **wrong)
+        assert refused.value.status_code == 400
 
 
 @pytest.mark.contract("H16")
@@ -398,8 +428,10 @@ def test_javascript_with_topics_and_rules(node: Node) -> None:
     assert node("updateRule", "js-topic", "sub", changed)["filter"]["sqlExpression"] == "1=0"
     assert node("getTopicRuntimeProperties", "js-topic")["subscriptionCount"] == 1
     assert [each["subscriptionName"] for each in node("listSubscriptionsRuntimeProperties", "js-topic")] == ["sub"]
-    subscription = {**node("getSubscription", "js-topic", "sub"), "status": "ReceiveDisabled"}
-    assert node("updateSubscription", subscription)["status"] == "ReceiveDisabled"
+    node("createQueue", "js-target")
+    subscription = {**node("getSubscription", "js-topic", "sub"), "status": "ReceiveDisabled", "forwardTo": "js-target"}
+    changed = node("updateSubscription", subscription)
+    assert (changed["status"], changed["forwardTo"]) == ("ReceiveDisabled", node.address("js-target"))
     node("deleteRule", "js-topic", "sub", "sql")
     node("deleteSubscription", "js-topic", "sub")
     node("deleteTopic", "js-topic")
@@ -409,6 +441,8 @@ def test_javascript_knows_our_refusals(node: Node) -> None:
     assert node.error("getQueue", "js-missing")["code"] == "MessageEntityNotFoundError"
     node("createQueue", "js-twice")
     assert node.error("createQueue", "js-twice")["code"] == "MessageEntityAlreadyExistsError"
-    refused = node.error("createQueue", "js-forwards", {"forwardTo": "js-twice"})
+    refused = node.error("createQueue", "js-forwards", {"forwardTo": "js-nowhere"})
+    assert "auto forwarding destination entity does not exist" in refused["message"]
+    refused = node.error("createQueue", "js-duplicates", {"requiresDuplicateDetection": True})
     assert "this version of Spillway does not serve it" in refused["message"]
     node("deleteQueue", "js-twice")

@@ -18,13 +18,14 @@ from spillway.broker.commands import (
     RemoveRule,
     Schedule,
     Send,
+    Settle,
     UpdateEntity,
 )
 from spillway.broker.effects import Deliver, Detached, Done, Effect, Failed, Refused, Rules, Scheduled, SendSettled
 from spillway.broker.namespace import Namespace
 from spillway.dialect.admission import admit
 from spillway.dialect.properties import EncodedAccess
-from spillway.model.entity import SUBSCRIPTION, TOPIC, EntitySettings
+from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
 from spillway.model.errors import (
     ArgumentError,
     BrokerError,
@@ -35,6 +36,7 @@ from spillway.model.errors import (
 )
 from spillway.model.message import NEVER, Message
 from spillway.model.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from spillway.model.settlement import DEAD_LETTER, Settlement
 from spillway.testing.core import Core
 
 
@@ -338,3 +340,42 @@ def test_a_message_lives_as_long_as_the_shortest_of_its_own_the_topics_and_the_s
     news.send("size=2")
     news.step(10_000)
     assert news.received("long") == []
+
+
+def test_an_action_that_sets_a_time_delays_its_copy_and_no_other(news: News) -> None:
+    news.subscribe("s", sql("plain", "1=1"), sql("later", "EXISTS(at)", "SET sys.ScheduledEnqueueTimeUtc = at"))
+    at_ms = news.now_ms + 5_000
+    message = admit(
+        encode_message(
+            properties=Properties(message_id="m"),
+            application_properties={"at": Timestamp(at_ms)},
+            body=encode_data(b"x"),
+        ),
+        Ids(),
+    )
+    news.apply(Send(1, 5, [made("n=1"), message], False, 10))
+    counters = news.namespace.directory.queues["news/subscriptions/s"].counters
+    assert (counters.active, counters.scheduled) == (2, 1)
+    assert [delivery.stored.enqueue_sequence_number for delivery in news.deliveries("s")] == [1, 2]
+    news.restart()
+    assert news.deliveries("s") == []
+    (delivery,) = [effect for effect in news.step(5_000) if isinstance(effect, Deliver)]
+    assert text_of(delivery.stored.message).endswith("RuleName=later")
+    assert (delivery.stored.enqueue_sequence_number, delivery.stored.enqueued_ms) == (2, at_ms)
+
+
+def test_rules_see_why_and_where_a_forwarded_message_was_dead_lettered(news: News) -> None:
+    news.subscribe("spoilt", sql("r", "DeadLetterReason = 'spoilt' AND sys.DeadLetterSource = 'q' AND n = 1"))
+    news.subscribe("other", sql("r", "DeadLetterReason = 'other'"))
+    settings = EntitySettings()
+    settings.forward_dead_letters_to = "news"
+    news.ok(CreateEntity(902, QUEUE, "q", settings))
+    news.apply(AttachSender(2, "q"), AttachReceiver(3, "q", False), Credit(3, 1, False))
+    (settled, delivery) = news.apply(Send(2, 5, [made("n=1")], False, 10))
+    assert isinstance(settled, SendSettled) and isinstance(delivery, Deliver)
+    news.apply(Settle(3, 6, delivery.lock_token, Settlement(DEAD_LETTER, "spoilt", "by the sun"), False))
+    (delivery,) = news.deliveries("spoilt")
+    assert text_of(delivery.stored.message) == "n=1 DeadLetterReason=spoilt DeadLetterErrorDescription=by the sun"
+    overlay = delivery.stored.overlay
+    assert overlay is not None and (overlay.dead_letter_source, overlay.dead_letter_reason) == ("q", None)
+    assert news.received("other") == []

@@ -224,9 +224,9 @@ COUNT = "allowed: a whole number from 1 to 2147483647"
         ("DeadLetteringOnMessageExpiration", 1, "1: allowed: true or false"),
         ("RequiresSession", "yes", '"yes": allowed: true or false'),
         ("RequiresDuplicateDetection", True, "true: allowed: false: not served by this version"),
-        ("ForwardTo", "other", '"other": allowed: "": forwarding is not served by this version'),
-        ("ForwardTo", 5, '5: allowed: a string, "" in this version'),
-        ("ForwardDeadLetteredMessagesTo", "d", '"d": allowed: "": forwarding is not served by this version'),
+        ("ForwardTo", "other", '"other": allowed: a queue or topic of this namespace in this file'),
+        ("ForwardTo", 5, "5: allowed: a string"),
+        ("ForwardDeadLetteredMessagesTo", "d", '"d": allowed: a queue or topic of this namespace in this file'),
     ],
 )
 def test_a_wrong_property_is_one_line_with_path_value_and_what_is_allowed(
@@ -304,7 +304,7 @@ def test_a_wrong_shape_is_one_line(path: Path, content: object, line: str) -> No
 
 
 UNSERVED = "true: allowed: false: not served by this version"
-FORWARD = '"q": allowed: "": forwarding is not served by this version'
+FORWARD = '"q": allowed: a queue or topic of this namespace in this file'
 
 
 @pytest.mark.parametrize(
@@ -649,3 +649,45 @@ def test_whatever_stands_in_the_file_the_answer_is_a_config_or_lines(
         assert all("\n" not in line and "\r" not in line for line in error.lines)
     else:
         assert all(namespace_name_problem(namespace.name) is None for namespace in config.namespaces)
+
+
+def forward_file(**properties: Any) -> dict[str, Any]:
+    """The queue `q` with these properties, a queue `other`, a topic `t` with a subscription `s`."""
+    queues = [{"Name": "q", "Properties": properties}, {"Name": "other"}]
+    return namespaces({"Name": "n", "Queues": queues, "Topics": [{"Name": "t", "Subscriptions": [{"Name": "s"}]}]})
+
+
+def test_entities_forward_to_queues_and_topics_of_the_file_wherever_they_stand_in_it(path: Path) -> None:
+    path.write_text(json.dumps(forward_file(ForwardTo="OTHER", ForwardDeadLetteredMessagesTo="t")))
+    settings = read_config(path).namespaces[0].entities[0].settings
+    assert (settings.forward_to, settings.forward_dead_letters_to) == ("OTHER", "t")
+
+
+@pytest.mark.parametrize(
+    ("properties", "line"),
+    [
+        ({"ForwardTo": "Q"}, '.ForwardTo: "Q": allowed: a queue or topic other than itself'),
+        ({"ForwardTo": "t/Subscriptions/s"}, f'.ForwardTo: "t/Subscriptions/s": {FORWARD.partition(": ")[2]}'),
+        (
+            {"ForwardDeadLetteredMessagesTo": "nowhere"},
+            f'.ForwardDeadLetteredMessagesTo: "nowhere": {FORWARD.partition(": ")[2]}',
+        ),
+        (
+            {"ForwardTo": "other", "RequiresSession": True},
+            '.ForwardTo: "other": allowed: "", with RequiresSession: messages of sessions are not forwarded',
+        ),
+    ],
+)
+def test_a_wrong_destination_is_one_line(path: Path, properties: dict[str, Any], line: str) -> None:
+    assert mistakes(path, forward_file(**properties)) == [PROPERTIES_AT + line]
+
+
+def test_a_subscription_does_not_forward_to_its_own_topic(path: Path) -> None:
+    (line,) = mistakes(path, subscription_file(Properties={"ForwardTo": "t"}))
+    assert line.endswith('.Subscriptions[0].Properties.ForwardTo: "t": allowed: a queue or topic other than itself')
+
+
+def test_the_entities_of_another_namespace_are_no_destinations(path: Path) -> None:
+    first = {"Name": "one", "Queues": [{"Name": "a", "Properties": {"ForwardTo": "b"}}]}
+    (line,) = mistakes(path, namespaces(first, {"Name": "two", "Queues": [{"Name": "b"}]}))
+    assert line.endswith('Properties.ForwardTo: "b": allowed: a queue or topic of this namespace in this file')

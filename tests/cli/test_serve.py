@@ -401,6 +401,23 @@ def test_the_sample_configuration_is_served(tmp_path: Path) -> None:
         }
 
 
+def test_a_configuration_forwards_to_entities_that_stand_behind_and_a_restart_changes_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "Config.json"
+    queues = [
+        {"Name": "front", "Properties": {"ForwardTo": "topic", "ForwardDeadLetteredMessagesTo": "back"}},
+        {"Name": "back", "Properties": {"ForwardDeadLetteredMessagesTo": "front"}},
+    ]
+    topics = [{"Name": "topic", "Subscriptions": [{"Name": "s", "Properties": {"ForwardTo": "back"}}]}]
+    namespace = {"Name": "sbemulatorns", "Queues": queues, "Topics": topics}
+    config.write_text(json.dumps({"UserConfig": {"Namespaces": [namespace]}}))
+    with BrokerProcess(tmp_path / "data", config=config) as broker:
+        send(broker.connection_string, "front", "one")
+        assert broker.stop() == 0
+        broker.start()
+        send(broker.connection_string, "front", "two")
+        assert receive(broker.connection_string, "back") == ["one", "two"]
+
+
 def test_topics_and_subscriptions_of_the_command_line_are_made_and_kept(tmp_path: Path) -> None:
     options = ["--subscription", "orders/audit", "--topic", "orders", "--topic", "empty"]
     with BrokerProcess(tmp_path / "data", options=options) as broker:

@@ -63,6 +63,7 @@ def desk(journal: Journal) -> Desk:
 def overlay(reason: str) -> Overlay:
     made = Overlay()
     made.dead_letter_reason = reason
+    made.hops = 3
     made.properties["colour"] = b"\xa1\x03red"
     return made
 

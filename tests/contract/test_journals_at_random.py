@@ -235,6 +235,7 @@ def _overlay(c: int) -> Overlay | None:
         return None
     overlay = Overlay()
     overlay.dead_letter_reason = f"reason {c}"
+    overlay.hops = c
     return overlay
 
 

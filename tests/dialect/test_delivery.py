@@ -76,12 +76,22 @@ def test_the_usual_delivery_has_these_bytes() -> None:
 
 
 def test_the_fast_way_and_the_general_way_say_the_same() -> None:
-    fast = stored_from(body_message())
+    raw = encode_message(properties=Properties("m"), application_properties={"n": "1"}, body=encode_data(b"x"))
+    fast = stored_from(raw)
     fast.delivery_count = 3
-    general = stored_from(body_message())
+    general = stored_from(raw)
     general.delivery_count = 3
     general.overlay = Overlay()
+    general.overlay.properties = {"n": encode("1")}  # changed to what it was
     assert encode_delivery(fast, TOKEN, LOCKED_UNTIL_MS) == encode_delivery(general, TOKEN, LOCKED_UNTIL_MS)
+
+
+def test_nobody_sees_how_often_a_message_was_passed_on() -> None:
+    direct = stored_from(body_message())
+    passed_on = stored_from(body_message())
+    passed_on.overlay = Overlay()
+    passed_on.overlay.hops = 4
+    assert encode_delivery(direct, TOKEN, LOCKED_UNTIL_MS) == encode_delivery(passed_on, TOKEN, LOCKED_UNTIL_MS)
 
 
 def test_a_locked_delivery_carries_its_token_and_the_brokers_annotations_in_their_types() -> None:

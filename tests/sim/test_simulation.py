@@ -43,6 +43,9 @@ from spillway.testing.core import message
 
 LOCK_MS = 5_000
 STEPS = 700
+FRONT = "front"  # passes on what it gets to the queue that is received from
+DEAD = "dead"  # gets its dead letters, when it forwards them
+PLACES = ("q", "q/$deadletterqueue", FRONT, FRONT + "/$deadletterqueue", DEAD)
 
 
 class Held:
@@ -70,7 +73,8 @@ class World:
         self.commands: list[Command] = []
         self.namespace = self.live()
         self.next_id = 100
-        self.sender = 0
+        self.senders: list[int] = []  # to the queue and to the front of it
+        self.forwards_dead_letters = False
         self.receivers: dict[int, int] = {}  # link -> limit
         self.held: dict[bytes, Held] = {}
         self.sends: dict[int, tuple[list[str], bool]] = {}  # delivery id -> names, whether sending was allowed
@@ -80,7 +84,15 @@ class World:
         self.tried: set[str] = set()
         self.done: set[str] = set()  # told: completed, deleted or cancelled
         self.maybe_done: set[str] = set()  # asked for, never answered
-        self.apply([CreateEntity(1, QUEUE, "q", self.settings())])
+        front = EntitySettings()
+        front.forward_to = "q"
+        self.apply(
+            [
+                CreateEntity(1, QUEUE, DEAD, EntitySettings()),
+                CreateEntity(2, QUEUE, "q", self.settings()),
+                CreateEntity(3, QUEUE, FRONT, front),
+            ]
+        )
         self.sync_all()
         self.attach()
 
@@ -157,13 +169,14 @@ class World:
         settings.lock_duration_ms = LOCK_MS
         settings.max_delivery_count = 4
         settings.status = status
+        settings.forward_dead_letters_to = DEAD if self.forwards_dead_letters else ""
         return settings
 
     def attach(self) -> None:
         """Once everything is allowed again: a sender that is there stays, disabled or not."""
         self.set_status(STATUS_ACTIVE)
-        self.sender = self.number()
-        commands: list[Command] = [AttachSender(self.sender, "q")]
+        self.senders = [self.number(), self.number()]
+        commands: list[Command] = [AttachSender(self.senders[0], "q"), AttachSender(self.senders[1], FRONT)]
         for _ in range(2):
             link_id = self.number()
             self.receivers[link_id] = 0
@@ -246,6 +259,7 @@ class World:
         elif roll < 0.885:
             self.crash()
         elif roll < 0.91:
+            self.forwards_dead_letters = self.chance.random() < 0.5
             self.set_status(self.chance.choice(statuses_of(QUEUE)))
         elif roll < 0.93 and not self.receivers:
             self.attach()
@@ -286,9 +300,11 @@ class World:
         names = [f"m{delivery_id}-{n}" for n in range(self.chance.choice([1, 1, 1, 5, 40]))]
         due_ms = self.now_ms + 2_000 if self.chance.random() < 0.1 else 0
         self.tried.update(names)
-        self.sends[delivery_id] = (names, self.namespace.directory.queues["q"].settings.may_send())
+        is_to_front = self.chance.random() < 0.3
+        is_allowed = is_to_front or self.namespace.directory.queues["q"].settings.may_send()
+        self.sends[delivery_id] = (names, is_allowed)
         messages = [message(name.encode(), scheduled_ms=due_ms) for name in names]
-        self.apply([Send(self.sender, delivery_id, messages, False, 100)])
+        self.apply([Send(self.senders[is_to_front], delivery_id, messages, False, 100)])
 
     def play_settle(self) -> None:
         commands: list[Command] = []
@@ -348,15 +364,17 @@ class World:
 
     def judge(self) -> None:
         self.sync_all()
-        live = self.all_rows("q")
-        dead = self.all_rows("q/$deadletterqueue")
-        names = [row.message.raw.decode() for row in live + dead]
+        held = {path: self.all_rows(path) for path in PLACES}
+        names = [row.message.raw.decode() for rows in held.values() for row in rows]
         assert len(names) == len(set(names)), "a message stands twice"
         assert set(names) <= self.tried
         assert not (set(names) & self.done), "completed messages came back"
         lost = self.acked - set(names) - self.done - self.maybe_done
         assert not lost, f"acknowledged and gone: {sorted(lost)[:5]}"
-        for path, rows in (("q", live), ("q/$deadletterqueue", dead)):
+        assert all(row.state == SCHEDULED for row in held[FRONT]), "what waits in front was passed on"
+        if self.forwards_dead_letters and self.namespace.directory.queues["q"].settings.may_receive():
+            assert held["q/$deadletterqueue"] == [], "and so were dead letters"
+        for path, rows in held.items():
             counters = self.namespace.directory.queues[path].counters
             states = [row.state for row in rows]
             counted = (counters.active, counters.deferred, counters.scheduled, counters.hidden)

@@ -46,7 +46,6 @@ ONE_VALUE: Final = {
     "IsClientAffine": "false",
 }
 CANNOT_CHANGE: Final = ("RequiresDuplicateDetection", "EnablePartitioning")
-FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,6 @@ def refuse_version(fields: dict[str, Element], kind: str, version: str) -> None:
 
 
 def refuse_unserved(name: str, text: str, kind: str, is_update: bool) -> None:
-    if name in FORWARDS and text:
-        raise unserved(f"{name}, forwarding to another entity")
     if name == "AutoDeleteOnIdle" and duration_ms(name, text) != FOR_EVER_MS:
         raise unserved(f"{name} other than for ever, deleting an idle entity")
     only = ONE_VALUE.get(name)
@@ -122,6 +119,10 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
         settings.is_express = boolean(name, text)  # kept and shown: here no message waits in memory for the disk
     elif name == "Status":
         settings.status = status(name, text, kind)
+    elif name == "ForwardTo" and kind != TOPIC:
+        settings.forward_to = forward_path(name, text)
+    elif name == "ForwardDeadLetteredMessagesTo" and kind != TOPIC:
+        settings.forward_dead_letters_to = forward_path(name, text)
     elif name == "UserMetadata":
         if len(text) > limits.USER_METADATA_CHARS_MAX:
             raise bad_value(
@@ -133,7 +134,7 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
         if not is_update:
             raise bad_request(f"Bad Request. {MORE}.")
         integer(name, text, MESSAGE_KB, MESSAGE_KB)
-    elif name not in READ_ONLY and name not in ONE_VALUE and name not in FORWARDS and name not in NOT_READ:
+    elif name not in READ_ONLY and name not in ONE_VALUE and name not in NOT_READ:
         raise bad_request(f"'{name[:100]}' is not a property of a {kind}.")
 
 
@@ -162,6 +163,19 @@ def status(name: str, text: str, kind: str) -> str:
         if text.lower() == each.lower():
             return each
     raise bad_value(f"The value must be {' or '.join(statuses_of(kind))}.", name, f"'{text[:100]}'")
+
+
+def forward_path(name: str, text: str) -> str:
+    """The SDKs write the address of an entity of this namespace, `sb://host/path`; a bare path is as good."""
+    path = text.partition("://")[2].partition("/")[2] if "://" in text else text
+    path = path.strip("/")
+    if text and not path:
+        raise bad_value("The value must be a queue or topic, or its address.", name, f"'{text[:100]}'")
+    if len(path) > limits.ENTITY_NAME_CHARS_MAX:
+        raise bad_value(
+            f"The value has at most {limits.ENTITY_NAME_CHARS_MAX} characters.", name, f"{len(path)} characters"
+        )
+    return path
 
 
 def duration_ms(name: str, text: str) -> int:
@@ -203,14 +217,14 @@ def hidden_after(asked: Asked, is_update: bool) -> frozenset[str]:
     return FILTER_COUNTS | {"AccessedAt", "CountDetails", "SubscriptionCount"}
 
 
-def write_description(shown: Description, version: str, hidden: frozenset[str] = NOTHING) -> str:
-    """Everything but what is hidden, in the service's order."""
+def write_description(shown: Description, version: str, base: str, hidden: frozenset[str] = NOTHING) -> str:
+    """Everything but what is hidden, in the service's order. `base` is the namespace's, as the client wrote it."""
     if shown.kind == TOPIC:
         fields = topic_fields(shown)
     elif shown.kind == SUBSCRIPTION:
-        fields = subscription_fields(shown, hidden)
+        fields = subscription_fields(shown, base, hidden)
     else:
-        fields = queue_fields(shown)
+        fields = queue_fields(shown, base)
     if version < FILTER_COUNTS_SINCE:
         hidden = hidden | FILTER_COUNTS
     if version == OLD_VERSION:
@@ -219,7 +233,7 @@ def write_description(shown: Description, version: str, hidden: frozenset[str] =
     return description_xml(NAMES[shown.kind], inner)
 
 
-def queue_fields(shown: Description) -> list[tuple[str, str]]:
+def queue_fields(shown: Description, base: str) -> list[tuple[str, str]]:
     settings = shown.settings
     counters = shown.counters
     count = counters.active + counters.deferred + counters.scheduled + shown.dead_letter_count
@@ -247,7 +261,9 @@ def queue_fields(shown: Description) -> list[tuple[str, str]]:
         field("EnablePartitioning", "false"),
         field("EntityAvailabilityStatus", "Available"),
         field("EnableExpress", truth(settings.is_express)),
+        *forward("ForwardTo", settings.forward_to, base),
         *user_metadata(settings),
+        *forward("ForwardDeadLetteredMessagesTo", settings.forward_dead_letters_to, base),
         field(MAX_MESSAGE_SIZE, str(MESSAGE_KB)),
     ]
 
@@ -283,7 +299,7 @@ def topic_fields(shown: Description) -> list[tuple[str, str]]:
     ]
 
 
-def subscription_fields(shown: Description, hidden: frozenset[str]) -> list[tuple[str, str]]:
+def subscription_fields(shown: Description, base: str, hidden: frozenset[str]) -> list[tuple[str, str]]:
     settings = shown.settings
     counters = shown.counters
     count = counters.active + counters.deferred + counters.scheduled + shown.dead_letter_count
@@ -299,10 +315,12 @@ def subscription_fields(shown: Description, hidden: frozenset[str]) -> list[tupl
         field("MaxDeliveryCount", str(settings.max_delivery_count)),
         field("EnableBatchedOperations", truth(settings.is_batched)),
         field("Status", settings.status),
+        *forward("ForwardTo", settings.forward_to, base),
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),
         field("AccessedAt", accessed),
         count_details(shown),
+        *forward("ForwardDeadLetteredMessagesTo", settings.forward_dead_letters_to, base),
         field("AutoDeleteOnIdle", duration_text(FOR_EVER_MS)),
         field("EntityAvailabilityStatus", "Available"),
         *user_metadata(settings),
@@ -316,6 +334,11 @@ def field(name: str, text: str) -> tuple[str, str]:
 
 def truth(value: bool) -> str:
     return "true" if value else "false"
+
+
+def forward(name: str, path: str, base: str) -> list[tuple[str, str]]:
+    """As the address of an entity, which is how the service shows it."""
+    return [field(name, f"sb://{base.partition('://')[2]}/{path}")] if path else []
 
 
 def user_metadata(settings: EntitySettings) -> list[tuple[str, str]]:

@@ -210,7 +210,7 @@ class Service:
         if found is None:  # deleted by another request in the same moment
             raise faults.nothing_to_update()
         entry = self.entry_of(found, call)
-        entry.content = write_description(found, call.version, hidden_after(asked, is_update))
+        entry.content = write_description(found, call.version, call.base, hidden_after(asked, is_update))
         if is_update and found.kind != SUBSCRIPTION:
             entry.published_ms = None
         return Reply(200 if is_update else 201, entry.xml(), ENTRY)
@@ -233,7 +233,7 @@ class Service:
             updated_ms=found.settings.updated_ms,
             published_ms=found.settings.created_ms,
             author=None if is_part else self.namespace.name,
-            content=write_description(found, call.version),
+            content=write_description(found, call.version, call.base),
         )
 
     def nothing(self) -> Reply:

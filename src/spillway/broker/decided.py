@@ -9,6 +9,7 @@ class Touchable:
 
     def __init__(self) -> None:
         self.is_touched = False
+        self.is_served = False  # in this turn
 
 
 class Decided:
@@ -31,3 +32,6 @@ class Decided:
         if not entity.is_touched:
             entity.is_touched = True
             self.touched.append(entity)
+        elif entity.is_served:  # it has got something since
+            entity.is_served = False
+            self.unfinished.append(entity)

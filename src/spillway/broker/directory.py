@@ -6,6 +6,7 @@ A queue or subscription comes and goes with its dead-letter queue, a topic with 
 from spillway.broker.decided import Decided
 from spillway.broker.entity import Entity, Usage
 from spillway.broker.faults import Faults
+from spillway.broker.forwarding import Forwarding, refuse_forwards, target_of
 from spillway.broker.lane import ReceiverLink
 from spillway.broker.loads import LoadNumberSource, Loads
 from spillway.broker.locks import LockTokens
@@ -105,13 +106,17 @@ class Directory:
         if self.find(path) is not None:
             return EntityAlreadyExists(f"'{path}' exists already in the namespace '{self.namespace}'.")
         if kind == SUBSCRIPTION:
-            return refuse_status(kind, settings) or self._refuse_subscription(path, settings)
+            return (
+                refuse_status(kind, settings)
+                or self._refuse_subscription(path, settings)
+                or refuse_forwards(path, settings, self.queues, self.topics)
+            )
         if self.entity_count >= self.quotas.entities:
             return QuotaExceeded(
                 f"The namespace '{self.namespace}' has {self.entity_count} queues and topics, "
                 f"the most it may have (limit entities)."
             )
-        return refuse_status(kind, settings)
+        return refuse_status(kind, settings) or refuse_forwards(path, settings, self.queues, self.topics)
 
     def _refuse_subscription(self, path: str, settings: EntitySettings) -> BrokerError | None:
         topic = self.topics.get(entity_key(split_subscription(path)[0]))
@@ -209,6 +214,8 @@ class Directory:
         queue.faults = self.faults
         if queue.settings.requires_session and queue.parent is None:
             queue.sessions = MessageSessions(queue, self.budget, self.receivers)
+        if target_of(queue.settings, queue.parent is not None):
+            queue.forwarder = Forwarding(queue, self.queues, self.topics, self.access)
         self.queues[entity_key(queue.path)] = queue
         self.by_id[queue.entity_id] = queue
         return queue
@@ -241,7 +248,7 @@ class Directory:
                 f"The value for the RequiresSession property of an existing entity ('{entity.path}') cannot be "
                 "changed. Delete the entity and create it again."
             )
-        return refuse_status(QUEUE, settings)
+        return refuse_status(QUEUE, settings) or refuse_forwards(entity.path, settings, self.queues, self.topics)
 
     def update(self, entity: Entity, settings: EntitySettings, decided: Decided) -> None:
         """Locks are lost when an entity changes (contract H16). The rules of a subscription stay as they are."""
@@ -253,7 +260,15 @@ class Directory:
             decided.touch(changed)
             if isinstance(changed, Queue):
                 changed.drop_locks(decided)
+                self._change_forwarding(changed, decided)
         self.remember(entity, decided)
+
+    def _change_forwarding(self, queue: Queue, decided: Decided) -> None:
+        former = queue.forwarder
+        if target_of(queue.settings, queue.parent is not None):
+            queue.forwarder = Forwarding(queue, self.queues, self.topics, self.access)
+        elif isinstance(former, Forwarding):
+            former.stop(decided)
 
     def add_rule(self, subscription: Subscription, rule: Rule, decided: Decided) -> BrokerError | None:
         if self._find_rule(subscription, rule.name) is not None:

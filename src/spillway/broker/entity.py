@@ -6,7 +6,7 @@ from spillway.broker.throttle import Share
 from spillway.model import limits
 from spillway.model.entity import FOR_EVER_MS, EntitySettings
 from spillway.model.errors import BrokerError, MessageTooLarge, QuotaExceeded, entity_disabled
-from spillway.model.message import NEVER, NO_TTL, SCHEDULED, Message, StoredMessage
+from spillway.model.message import NEVER, NO_TTL, SCHEDULED, Message, Overlay, StoredMessage
 from spillway.model.records import Counters, MessageAdded, Record
 
 
@@ -16,6 +16,14 @@ class Usage:
     def __init__(self) -> None:
         self.size_bytes = 0
         self.receiver_count = 0
+
+
+class Origin:
+    """Of a message that another entity passes on: the number it had first, and what was changed on its way."""
+
+    def __init__(self, first_number: int, overlay: Overlay) -> None:
+        self.first_number = first_number
+        self.overlay = overlay
 
 
 class Entity(Touchable):
@@ -68,13 +76,13 @@ class Entity(Touchable):
         """What sending one counts against the operations a second."""
         return 1
 
-    def admit(self, message: Message, group: list[Record], decided: Decided) -> int:
+    def admit(self, message: Message, group: list[Record], decided: Decided, origin: Origin | None = None) -> int:
         """Store one message that was not refused; its sequence number."""
         number = self.next_number()
         if message.scheduled_ms > decided.now_ms:
-            self._park(message, number, group, decided.now_ms)
+            self.park(message, number, number, None, group, decided.now_ms)
         else:
-            self.enqueue(message, number, group, decided)
+            self.enqueue(message, number, group, decided, origin)
         return number
 
     def next_number(self) -> int:
@@ -82,9 +90,19 @@ class Entity(Touchable):
         self.counters.last_sequence_number += 1
         return self.counters.last_sequence_number
 
-    def _park(self, message: Message, number: int, group: list[Record], now_ms: int) -> None:
+    def park(
+        self,
+        message: Message,
+        number: int,
+        first_number: int,
+        overlay: Overlay | None,
+        group: list[Record],
+        now_ms: int,
+    ) -> None:
         """Kept until its time has come."""
         stored = StoredMessage(message, number, now_ms)
+        stored.enqueue_sequence_number = first_number
+        stored.overlay = overlay
         stored.state = SCHEDULED
         stored.due_ms = message.scheduled_ms
         self.count(len(message.raw), SCHEDULED)
@@ -95,7 +113,9 @@ class Entity(Touchable):
         if self.next_due_ms == NEVER or due_ms < self.next_due_ms:
             self.next_due_ms = due_ms
 
-    def enqueue(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
+    def enqueue(
+        self, message: Message, number: int, group: list[Record], decided: Decided, origin: Origin | None
+    ) -> None:
         """Take a message whose time is now."""
         raise AssertionError("queues and topics each do this in their own way")
 

@@ -65,6 +65,7 @@ from spillway.broker.effects import (
 )
 from spillway.broker.entity import Entity
 from spillway.broker.faulting import Faulting
+from spillway.broker.forwarding import refuse_forwarded
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import Loads
 from spillway.broker.locks import Lock, LockTokens
@@ -78,7 +79,7 @@ from spillway.model.entity import SUBSCRIPTION, EntitySettings, entity_key
 from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, QuotaExceeded, entity_disabled
 from spillway.model.message import NEVER, Message
 from spillway.model.quotas import NO_LIMIT, Quotas
-from spillway.model.records import Catalogue, EntityRemoved, Record, SessionStatePut
+from spillway.model.records import Catalogue, EntityRemoved, EntityRow, Record, SessionStatePut
 from spillway.model.settlement import RELEASE, Settlement
 
 
@@ -107,9 +108,14 @@ class Namespace:
         self.unfinished: list[Touchable] = []
         self.release = Settlement(RELEASE)
         for row in catalogue.entities:
-            entity = self.directory.recover(row)
-            self._set_timer(entity)
-            self._note_store(entity, entity.counters.size_bytes, catalogue.clock_ms)
+            self._recover(row, catalogue.clock_ms)
+
+    def _recover(self, row: EntityRow, clock_ms: int) -> None:
+        entity = self.directory.recover(row)
+        self._set_timer(entity)
+        self._note_store(entity, entity.counters.size_bytes, clock_ms)
+        if isinstance(entity, Queue) and entity.forwarder is not None and entity.counters.active > 0:
+            self.unfinished.append(entity)  # messages that were to be passed on
 
     # -- the whole of it --------------------------------------------------------------------------------------
 
@@ -182,9 +188,11 @@ class Namespace:
             assert isinstance(entity, Entity)
             at += 1
             entity.serve(decided)
+            entity.is_served = True
         for entity in decided.touched:
             assert isinstance(entity, Entity)
             entity.is_touched = False
+            entity.is_served = False
             if entity.is_changed:
                 entity.is_changed = False
                 decided.turn.counters[entity.entity_id] = entity.counters.copy()
@@ -332,7 +340,7 @@ class Namespace:
         elif self.faulting.is_on and self.faulting.on_attach(entity, command.link_id, decided):
             return
         else:
-            error = refuse_receiver(entity)
+            error = refuse_receiver(entity) or refuse_forwarded(entity.path, entity.settings, entity.parent is not None)
             if error is None and entity.share is not None:
                 error = entity.share.refuse(1, decided.now_ms)
             if error is None and entity.usage.receiver_count >= self.quotas.receivers_per_entity:
@@ -575,9 +583,13 @@ class Namespace:
         error = self.directory.refuse_update(entity, settings)
         if error is not None:
             return error
-        if not settings.may_receive():
-            for changed in self.directory.with_dead_letters(entity):
-                self._end_receivers(changed, entity_disabled(changed.path, settings.status), decided)
+        for changed in self.directory.with_dead_letters(entity):
+            if not settings.may_receive():
+                error = entity_disabled(changed.path, settings.status)
+            else:
+                error = refuse_forwarded(changed.path, settings, changed is not entity)
+            if error is not None:
+                self._end_receivers(changed, error, decided)
         self.directory.update(entity, settings, decided)
         return None
 

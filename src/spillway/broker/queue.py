@@ -8,7 +8,7 @@ from typing import Final
 
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Drained
-from spillway.broker.entity import Entity, Usage
+from spillway.broker.entity import Entity, Origin, Usage
 from spillway.broker.faults import NO_FAULTS, Faults
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import Loads
@@ -61,6 +61,16 @@ class Sessions:
         return 0
 
 
+class Forwarder:
+    """What a queue asks of who passes its messages on; see forwarding.py."""
+
+    def run(self, decided: Decided) -> None:
+        """At the end of a turn."""
+
+    def due_ms(self) -> int:
+        return 0
+
+
 class Queue(Entity):
     def __init__(
         self,
@@ -78,6 +88,7 @@ class Queue(Entity):
         self.dead_letters: Queue | None = None  # None on a dead-letter queue
         self.lane = Lane(budget, None)  # of a queue without sessions; else nothing is ever in it
         self.sessions: Sessions | None = None  # set by the directory where they are required
+        self.forwarder: Forwarder | None = None  # set by the directory where messages are passed on
         self.tokens = tokens
         self.faults: Faults = NO_FAULTS  # the namespace's, set by the directory
         self.next_expiry_ms: int = NEVER  # no waiting message expires before this
@@ -107,13 +118,27 @@ class Queue(Entity):
                 )
         return None
 
-    def enqueue(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
-        self.take_in(message, number, number, group, decided)
+    def enqueue(
+        self, message: Message, number: int, group: list[Record], decided: Decided, origin: Origin | None
+    ) -> None:
+        if origin is None:
+            self.take_in(message, number, number, None, group, decided)
+        else:
+            self.take_in(message, number, origin.first_number, origin.overlay, group, decided)
 
-    def take_in(self, message: Message, number: int, first_number: int, group: list[Record], decided: Decided) -> None:
-        """`first_number` is the one it had where it was sent to: in a topic, or here."""
+    def take_in(
+        self,
+        message: Message,
+        number: int,
+        first_number: int,
+        overlay: Overlay | None,
+        group: list[Record],
+        decided: Decided,
+    ) -> None:
+        """`first_number` is the one it had where it was sent to: in a topic, in what passed it on, or here."""
         stored = StoredMessage(message, number, decided.now_ms)
         stored.enqueue_sequence_number = first_number
+        stored.overlay = overlay
         group.append(MessageAdded(self.entity_id, stored))
         stored.expires_ms = self.expiry_of(message, decided.now_ms)
         if self.faults.hiding and self._is_hidden(stored, decided.now_ms):
@@ -197,7 +222,9 @@ class Queue(Entity):
     # -- handing out ----------------------------------------------------------------------------------------
 
     def serve(self, decided: Decided) -> None:
-        if self.sessions is None:
+        if self.forwarder is not None:
+            self.forwarder.run(decided)
+        elif self.sessions is None:
             self.serve_lane(self.lane, decided)
         else:
             self.sessions.serve(decided)
@@ -216,7 +243,7 @@ class Queue(Entity):
                 for _ in range(min(limits.DELIVERIES_PER_VISIT_MAX, left)):
                     if link.handed_count >= link.limit or link.locked_count >= limits.UNSETTLED_PER_LINK_MAX:
                         break
-                    stored = self._take(lane, decided)
+                    stored = self.take_next(lane, decided)
                     if stored is None:
                         break
                     self._hand_to(link, stored, decided)
@@ -231,7 +258,7 @@ class Queue(Entity):
         if lane.receivers.are_waiting():
             if is_served and share is not None:
                 share.park(lane, self, decided.now_ms)
-            self._ask_for_more(lane, decided)
+            self.ask_for_more(lane, decided)
         for link in lane.receivers.links:
             if link.drains and (not lane.is_refilling or link.handed_count >= link.limit):
                 link.drains = False
@@ -244,14 +271,14 @@ class Queue(Entity):
         if self.sessions is not None and lane.session_id is not None:
             self.sessions.dirty[lane.session_id] = lane
 
-    def _ask_for_more(self, lane: Lane, decided: Decided) -> None:
+    def ask_for_more(self, lane: Lane, decided: Decided) -> None:
         if lane.is_refilling or lane.refill_step is None:
             return
         if lane.window.wants_more() or lane.window.unread_returned(1):
             lane.is_refilling = True
             self.loads.add(lane.refill_step, decided)
 
-    def _take(self, lane: Lane, decided: Decided) -> StoredMessage | None:
+    def take_next(self, lane: Lane, decided: Decided) -> StoredMessage | None:
         """The next message in line that has not expired."""
         while True:
             stored = lane.window.take()
@@ -325,7 +352,7 @@ class Queue(Entity):
                 lock.sequence_number,
                 lock.size_bytes,
                 lock.delivery_count,
-                _with_reason(overlay, settlement.reason, settlement.description),
+                with_reason(overlay, settlement.reason, settlement.description),
                 group,
                 decided,
             )
@@ -347,7 +374,7 @@ class Queue(Entity):
         if self.parent is None and count >= self.settings.max_delivery_count:
             text = f"Message could not be consumed after {count} delivery attempts."
             self.uncount(lock.size_bytes, lock.state)
-            overlay = _with_reason(overlay, REASON_DELIVERIES, text)
+            overlay = with_reason(overlay, REASON_DELIVERIES, text)
             self.dead_letter(lock.sequence_number, lock.size_bytes, count, overlay, group, decided)
             return
         group.append(MessageChanged(self.entity_id, lock.sequence_number, lock.state, count, overlay))
@@ -365,7 +392,7 @@ class Queue(Entity):
         size = len(stored.message.raw)
         self.uncount(size, stored.state)
         if self.settings.dead_letter_on_expiry and self.parent is None:
-            overlay = _with_reason(stored.overlay, REASON_EXPIRED, "The message expired and was dead lettered.")
+            overlay = with_reason(stored.overlay, REASON_EXPIRED, "The message expired and was dead lettered.")
             self.dead_letter(stored.sequence_number, size, stored.delivery_count, overlay, group, decided)
         else:
             session_id = stored.session_id if stored.state == ACTIVE else None
@@ -452,6 +479,8 @@ class Queue(Entity):
             due = _earlier(due, self.next_expiry_ms)
         if self.sessions is not None:
             due = _earlier(due, self.sessions.due_ms())
+        if self.forwarder is not None:
+            due = _earlier(due, self.forwarder.due_ms())
         return due
 
 
@@ -471,7 +500,7 @@ def _merged(overlay: Overlay | None, properties: dict[str, bytes] | None) -> Ove
     return merged
 
 
-def _with_reason(overlay: Overlay | None, reason: str | None, description: str | None) -> Overlay:
+def with_reason(overlay: Overlay | None, reason: str | None, description: str | None) -> Overlay:
     copy = Overlay() if overlay is None else overlay.copy()
     copy.dead_letter_reason = reason
     copy.dead_letter_description = description

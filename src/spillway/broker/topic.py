@@ -8,11 +8,11 @@ from typing import Final
 
 from spillway.broker.actions import Action, compile_action
 from spillway.broker.decided import Decided
-from spillway.broker.entity import Entity, Usage
+from spillway.broker.entity import Entity, Origin, Usage
 from spillway.broker.filters import Condition, compile_filter
 from spillway.broker.loads import Loads
 from spillway.broker.locks import LockTokens
-from spillway.broker.queue import Queue
+from spillway.broker.queue import Queue, with_reason
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
 from spillway.model.entity import EntitySettings
@@ -28,11 +28,17 @@ RULE_NAME: Final = "RuleName"  # on copies that an action changed: the rule that
 class PropertyAccess:
     """Reads and rewrites encoded messages for the rules; the dialect knows how."""
 
-    def read(self, message: Message, sequence_number: int, now_ms: int) -> MessageProperties:
+    def read(
+        self, message: Message, sequence_number: int, now_ms: int, dead_letter_source: str | None = None
+    ) -> MessageProperties:
         return MessageProperties()
 
     def rewrite(self, message: Message, changes: ChangedProperties) -> Message:
         """`FilterError` if the changes make no message of it: too large, for one."""
+        return message
+
+    def merge(self, message: Message, overlay: Overlay) -> Message:
+        """With the properties that were changed since it was sent among its own, where rules can see them."""
         return message
 
 
@@ -76,7 +82,13 @@ class Subscription(Queue):
         return ours
 
     def offer(
-        self, message: Message, number: int, properties: MessageProperties, group: list[Record], decided: Decided
+        self,
+        message: Message,
+        number: int,
+        overlay: Overlay | None,
+        properties: MessageProperties,
+        group: list[Record],
+        decided: Decided,
     ) -> None:
         """One copy if rules without an action match, and one more, changed, for every matching rule with one."""
         is_wanted = False
@@ -91,22 +103,34 @@ class Subscription(Queue):
                 changes.set_user(RULE_NAME, rule.rule.name)  # as Azure does
                 copy = self.topic.access.rewrite(message, changes)
             except FilterError as error:
-                self._dead_letter_for(error, message, number, group, decided)
+                self._dead_letter_for(error, message, number, overlay, group, decided)
                 continue
-            self._copy(copy, number, group, decided)
+            self._copy(copy, number, overlay, group, decided)
         if is_wanted:
-            self._copy(message, number, group, decided)
+            self._copy(message, number, overlay, group, decided)
 
     def _seed_for(self, rule: CompiledRule, number: int) -> bytes:
         """For newid(): never the same for two copies, in this life or another."""
         return self.tokens.next() + b"%d %d " % (self.entity_id, number) + rule.rule.name.encode("utf-8", "replace")
 
-    def _copy(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
+    def _copy(
+        self, message: Message, number: int, overlay: Overlay | None, group: list[Record], decided: Decided
+    ) -> None:
+        """An action may have set a time for it."""
         decided.touch(self)
-        self.take_in(message, self.next_number(), number, group, decided)
+        if message.scheduled_ms > decided.now_ms:
+            self.park(message, self.next_number(), number, overlay, group, decided.now_ms)
+        else:
+            self.take_in(message, self.next_number(), number, overlay, group, decided)
 
     def _dead_letter_for(
-        self, error: FilterError, message: Message, number: int, group: list[Record], decided: Decided
+        self,
+        error: FilterError,
+        message: Message,
+        number: int,
+        overlay: Overlay | None,
+        group: list[Record],
+        decided: Decided,
     ) -> None:
         if not self.settings.dead_letter_on_filter_error:
             return
@@ -114,9 +138,8 @@ class Subscription(Queue):
         assert target is not None, "a subscription has a dead-letter queue"
         stored = StoredMessage(message, target.next_number(), decided.now_ms)
         stored.enqueue_sequence_number = number
-        stored.overlay = Overlay()
-        stored.overlay.dead_letter_reason = REASON_FILTER
-        stored.overlay.dead_letter_description = error.description[: limits.DEAD_LETTER_TEXT_CHARS_MAX]
+        text = error.description[: limits.DEAD_LETTER_TEXT_CHARS_MAX]
+        stored.overlay = with_reason(overlay, REASON_FILTER, text)
         stored.overlay.dead_letter_source = self.path
         target.count(len(message.raw), ACTIVE)
         group.append(MessageAdded(target.entity_id, stored))
@@ -151,16 +174,25 @@ class Topic(Entity):
             operations += len(subscription.settings.rules)
         return operations
 
-    def enqueue(self, message: Message, number: int, group: list[Record], decided: Decided) -> None:
+    def enqueue(
+        self, message: Message, number: int, group: list[Record], decided: Decided, origin: Origin | None
+    ) -> None:
+        """Copies have the number of the topic as their first, or that of where the message was first sent to."""
         if not self.subscriptions:
             return
-        properties = self.access.read(message, number, decided.now_ms)
+        overlay: Overlay | None = None
+        source: str | None = None
+        if origin is not None:
+            number = origin.first_number
+            overlay = origin.overlay
+            source = overlay.dead_letter_source
+        properties = self.access.read(message, number, decided.now_ms, source)
         for subscription in self.subscriptions.values():
-            subscription.offer(message, number, properties, group, decided)
+            subscription.offer(message, number, overlay, properties, group, decided)
 
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
         """Published now, in one group with leaving the schedule."""
         self.uncount(len(stored.message.raw), SCHEDULED)
         group: list[Record] = [MessageRemoved(self.entity_id, stored.sequence_number)]
-        self.enqueue(stored.message, stored.sequence_number, group, decided)
+        self.enqueue(stored.message, stored.sequence_number, group, decided, None)
         decided.remember(group)

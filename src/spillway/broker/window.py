@@ -40,6 +40,12 @@ class Window:
         """At start: whatever there is, is in the store."""
         self.cold_upto = last_sequence_number
 
+    def restart(self, last_sequence_number: int) -> None:
+        """Nothing of it is in memory or locked any more: all that waits is in the store."""
+        self.clear()
+        self.upto = 0
+        self.cold_upto = last_sequence_number
+
     def append(self, stored: StoredMessage) -> None:
         """A new active message at the tail. It stays in memory only if everything before it is, and there is room."""
         number = stored.sequence_number

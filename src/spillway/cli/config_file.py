@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spillway.cli.config_forwards import Forwards
 from spillway.cli.config_rules import read_rules
 from spillway.cli.config_values import ConfigError, JsonObject, Values, parse_json, read_text, shown
 
@@ -125,6 +126,7 @@ class _Reader:
 
     def __init__(self, values: Values) -> None:
         self.values = values
+        self.forwards = Forwards(values)  # of the namespace that is being read
 
     def root(self, value: object) -> list[NamespaceConfig]:
         values = self.values
@@ -150,7 +152,10 @@ class _Reader:
             self.values.problem(f"{at}.Type", logging["Type"], " or ".join(LOGGING_TYPES))
 
     def namespace(self, value: object, at: str, names: dict[str, str]) -> NamespaceConfig:
+        from spillway.model.entity import SUBSCRIPTION, entity_key
+
         values = self.values
+        self.forwards = Forwards(values)
         namespace = values.members(value, at, NAMESPACE_KEYS, required=("Name",))
         name = values.name(namespace, at, names, namespace_name_problem)
         paths: dict[str, str] = {}  # of all entities: a topic and a queue cannot have one name
@@ -159,6 +164,7 @@ class _Reader:
             entities.append(self.queue(item, f"{at}.Queues[{index}]", paths))
         for index, item in enumerate(values.array(namespace.get("Topics", []), f"{at}.Topics")):
             entities += self.topic(item, f"{at}.Topics[{index}]", paths)
+        self.forwards.check({entity_key(each.path) for each in entities if each.kind != SUBSCRIPTION})
         return NamespaceConfig(name, entities)
 
     def queue(self, value: object, at: str, paths: dict[str, str]) -> EntityConfig:
@@ -166,7 +172,7 @@ class _Reader:
 
         queue = self.values.members(value, at, QUEUE_KEYS, required=("Name",))
         path = self.values.name(queue, at, paths, entity_name_problem)
-        return EntityConfig(QUEUE, path, self.settings(queue, at, QUEUE_PROPERTIES))
+        return EntityConfig(QUEUE, path, self.settings(queue, at, QUEUE_PROPERTIES, path))
 
     def topic(self, value: object, at: str, paths: dict[str, str]) -> list[EntityConfig]:
         """The topic, then its subscriptions."""
@@ -175,7 +181,7 @@ class _Reader:
         values = self.values
         topic = values.members(value, at, TOPIC_KEYS, required=("Name",))
         path = values.name(topic, at, paths, entity_name_problem)
-        entities = [EntityConfig(TOPIC, path, self.settings(topic, at, TOPIC_PROPERTIES))]
+        entities = [EntityConfig(TOPIC, path, self.settings(topic, at, TOPIC_PROPERTIES, path))]
         at = f"{at}.Subscriptions"
         items = values.array(topic.get("Subscriptions", []), at)
         for index, item in enumerate(items):
@@ -192,13 +198,14 @@ class _Reader:
         values = self.values
         subscription = values.members(value, at, SUBSCRIPTION_KEYS, required=("Name",))
         name = values.name(subscription, at, paths, problem, prefix=topic + SUBSCRIPTIONS)
-        settings = self.settings(subscription, at, SUBSCRIPTION_PROPERTIES)
+        path = subscription_path(topic, name)
+        settings = self.settings(subscription, at, SUBSCRIPTION_PROPERTIES, path)
         if "Rules" in subscription:
             items = values.array(subscription["Rules"], f"{at}.Rules")
             settings.rules = read_rules(values, items, f"{at}.Rules") or [default_rule(0)]
-        return EntityConfig(SUBSCRIPTION, subscription_path(topic, name), settings)
+        return EntityConfig(SUBSCRIPTION, path, settings)
 
-    def settings(self, entity: dict[str, object], at: str, keys: tuple[str, ...]) -> "EntitySettings":
+    def settings(self, entity: dict[str, object], at: str, keys: tuple[str, ...], path: str) -> "EntitySettings":
         """What a kind of entity has no key for keeps its default."""
         from spillway.model import limits
         from spillway.model.entity import EntitySettings
@@ -229,6 +236,7 @@ class _Reader:
             settings.max_delivery_count = values.integer(
                 properties, at, "MaxDeliveryCount", DEFAULT_MAX_DELIVERY_COUNT, 1, limits.DELIVERY_COUNT_MAX_MAX
             )
+            self.forwards.take(settings, properties, at, path)
         self.duplicate_window(properties, at)
         self.unserved(properties, at)
         return settings
@@ -246,9 +254,3 @@ class _Reader:
         if self.values.boolean(properties, at, "RequiresDuplicateDetection"):
             allowed = "false: not served by this version"
             self.values.problem(f"{at}.RequiresDuplicateDetection", True, allowed)
-        for key in ("ForwardTo", "ForwardDeadLetteredMessagesTo"):
-            value = properties.get(key)
-            if value is not None and not isinstance(value, str):
-                self.values.problem(f"{at}.{key}", value, 'a string, "" in this version')
-            elif value:
-                self.values.problem(f"{at}.{key}", value, '"": forwarding is not served by this version')

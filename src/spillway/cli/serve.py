@@ -26,6 +26,20 @@ class EntityPlan:
     path: str
     settings: "EntitySettings | None" = None
 
+    @property
+    def is_forwarding(self) -> bool:
+        settings = self.settings
+        return settings is not None and bool(settings.forward_to or settings.forward_dead_letters_to)
+
+    def without_forwarding(self) -> "EntityPlan":
+        """As it can be made before what it forwards to is there."""
+        from spillway.model.entity import settings_from_json
+
+        assert self.settings is not None
+        settings = settings_from_json(self.settings.to_json())
+        settings.forward_to = settings.forward_dead_letters_to = ""
+        return EntityPlan(self.kind, self.path, settings)
+
 
 @dataclass(frozen=True)
 class NamespacePlan:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spillway.cli.errors import CommandError, UsageError
-from spillway.cli.serve import NamespacePlan, ServePlan
+from spillway.cli.serve import EntityPlan, NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
     from spillway.admin.front import Front
@@ -104,20 +104,31 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
 
 
 async def begin(server: "NamespaceServer", namespace: NamespacePlan) -> None:
-    from spillway.model.errors import BrokerError
-
     server.start()
-    # All at once: they are decided in this order and share their commits.
-    making = [server.ensure_entity(each.kind, each.path, each.settings) for each in namespace.entities]
-    for wanted, failure in zip(namespace.entities, await asyncio.gather(*making, return_exceptions=True), strict=True):
-        if isinstance(failure, BrokerError):
-            raise CommandError(f"{wanted.kind} {wanted.path} in {namespace.name}: {failure.description}") from failure
-        if failure is not None:
-            raise failure
+    # What forwards can be made when what it forwards to is there.
+    entities = namespace.entities
+    missing = [each for each in entities if each.is_forwarding and not server.core.exists(each.path)]
+    if missing:
+        others = [each for each in entities if not each.is_forwarding]
+        await ensure(server, [*others, *(each.without_forwarding() for each in missing)])
+    await ensure(server, entities)
     try:
         server.listen()
     except OSError as error:
         raise CommandError(f"namespace {namespace.name} {listen_text(error, server.options)}") from error
+
+
+async def ensure(server: "NamespaceServer", entities: list[EntityPlan]) -> None:
+    """All at once: they are decided in this order and share their commits."""
+    from spillway.model.errors import BrokerError
+
+    making = [server.ensure_entity(each.kind, each.path, each.settings) for each in entities]
+    for wanted, failure in zip(entities, await asyncio.gather(*making, return_exceptions=True), strict=True):
+        if isinstance(failure, BrokerError):
+            place = f"{wanted.kind} {wanted.path} in {server.options.name}"
+            raise CommandError(f"{place}: {failure.description}") from failure
+        if failure is not None:
+            raise failure
 
 
 def listen_text(error: OSError, options: "ServerOptions") -> str:

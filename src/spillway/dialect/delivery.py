@@ -13,6 +13,7 @@ import struct
 from typing import Final
 
 from spillway.amqp.codec import encode
+from spillway.dialect.admission import admit_again
 from spillway.dialect.annotations import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -26,6 +27,7 @@ from spillway.dialect.annotations import (
     encoded_symbol,
 )
 from spillway.dialect.encoded_maps import key_text, map_of, pairs_at, pairs_of
+from spillway.model.errors import BrokerError
 from spillway.model.message import NEVER, Message, Overlay, StoredMessage
 
 UINT_MAX: Final = 0xFFFFFFFF
@@ -82,7 +84,7 @@ def encode_delivery(stored: StoredMessage, lock_token: bytes, locked_until_ms: i
     message = stored.message
     if (
         lock_token
-        and stored.overlay is None
+        and (stored.overlay is None or stored.overlay.changes_nothing())
         and message.priority < 0
         and message.ttl_ms < 0
         and stored.expires_ms == NEVER
@@ -187,15 +189,31 @@ def _delivery_annotations(message: Message, lock_token: bytes) -> bytes:
 # -- the rest, with what the broker changed ----------------------------------------------------------------------
 
 
+def merged(message: Message, overlay: Overlay) -> Message:
+    """The message with the changed properties among its own; as it is if that would be too much for a message."""
+    changes = _changes(overlay)
+    if not changes:
+        return message
+    raw = message.raw
+    properties = _changed_properties(message, changes)
+    try:
+        return admit_again(raw[: message.properties_end] + properties + raw[message.application_end :])
+    except BrokerError:
+        return message
+
+
+def _changes(overlay: Overlay) -> dict[str, bytes]:
+    changes = dict(overlay.properties)
+    if overlay.dead_letter_reason is not None:
+        changes[DEAD_LETTER_REASON] = encode(overlay.dead_letter_reason)
+    if overlay.dead_letter_description is not None:
+        changes[DEAD_LETTER_DESCRIPTION] = encode(overlay.dead_letter_description)
+    return changes
+
+
 def _bare(message: Message, overlay: Overlay | None, end: int) -> bytes:
     raw = message.raw
-    changes: dict[str, bytes] = {}
-    if overlay is not None:
-        changes.update(overlay.properties)
-        if overlay.dead_letter_reason is not None:
-            changes[DEAD_LETTER_REASON] = encode(overlay.dead_letter_reason)
-        if overlay.dead_letter_description is not None:
-            changes[DEAD_LETTER_DESCRIPTION] = encode(overlay.dead_letter_description)
+    changes = {} if overlay is None else _changes(overlay)
     if not changes:
         return raw[message.bare_at : end]
     properties = _changed_properties(message, changes)

@@ -10,11 +10,12 @@ from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, decode_value
 from spillway.broker.topic import PropertyAccess
 from spillway.dialect.admission import id_text, read_fields
 from spillway.dialect.annotations import PREFIX, VIA_PARTITION_KEY
+from spillway.dialect.delivery import merged
 from spillway.dialect.encoded_maps import key_text, pairs_at, pairs_of
 from spillway.dialect.property_values import known_value
 from spillway.dialect.rewriting import rewritten
 from spillway.model import properties as names
-from spillway.model.message import NEVER, NO_TTL, Message
+from spillway.model.message import NEVER, NO_TTL, Message, Overlay
 from spillway.model.properties import ChangedProperties, Duration, MessageProperties, Moment, fold
 
 # Fields of the properties section, by position [3.2.4].
@@ -38,10 +39,13 @@ _FIELDS: Final[dict[str, int]] = {
 class EncodedProperties(MessageProperties):
     """A message on its way through a topic, where it has this number and was enqueued now."""
 
-    def __init__(self, message: Message, sequence_number: int, now_ms: int) -> None:
+    def __init__(
+        self, message: Message, sequence_number: int, now_ms: int, dead_letter_source: str | None = None
+    ) -> None:
         self.message = message
         self.sequence_number = sequence_number
         self.now_ms = now_ms
+        self.dead_letter_source = dead_letter_source  # of a dead letter that was forwarded to the topic
         self.fields: list[object] | None = None
         self.values: dict[str, object] | None = None  # application properties by folded name
 
@@ -99,7 +103,7 @@ class EncodedProperties(MessageProperties):
         if name == names.VIA_PARTITION_KEY:
             return self._annotation(VIA_PARTITION_KEY)
         assert name == names.DEAD_LETTER_SOURCE, name
-        return None  # a topic is not where dead letters come from
+        return self.dead_letter_source
 
     def _annotation(self, name: str) -> object:
         message = self.message
@@ -133,8 +137,13 @@ class EncodedProperties(MessageProperties):
 class EncodedAccess(PropertyAccess):
     """How the core's topics see and change the messages of this room."""
 
-    def read(self, message: Message, sequence_number: int, now_ms: int) -> MessageProperties:
-        return EncodedProperties(message, sequence_number, now_ms)
+    def read(
+        self, message: Message, sequence_number: int, now_ms: int, dead_letter_source: str | None = None
+    ) -> MessageProperties:
+        return EncodedProperties(message, sequence_number, now_ms, dead_letter_source)
 
     def rewrite(self, message: Message, changes: ChangedProperties) -> Message:
         return rewritten(message, changes)
+
+    def merge(self, message: Message, overlay: Overlay) -> Message:
+        return merged(message, overlay)

@@ -100,6 +100,8 @@ class EntitySettings:
         self.requires_session = False
         self.rules: list[Rule] = []  # of a subscription
         self.status: str = STATUS_ACTIVE
+        self.forward_to = ""  # of a queue or subscription: the queue or topic that gets its messages
+        self.forward_dead_letters_to = ""  # and its dead letters
         # What the broker keeps for its administrators and does not act upon.
         self.user_metadata = ""
         self.is_batched = True
@@ -117,7 +119,6 @@ class EntitySettings:
 
     def keep_unsaid_of(self, other: "EntitySettings") -> None:
         """What a Config.json has no words for stays as it is, whoever set it."""
-        self.max_size_mb = other.max_size_mb
         self.status = other.status
         self.user_metadata = other.user_metadata
         self.is_batched = other.is_batched
@@ -140,6 +141,8 @@ _PLAIN: Final = (
     "max_size_mb",
     "requires_session",
     "status",
+    "forward_to",
+    "forward_dead_letters_to",
     "user_metadata",
     "is_batched",
     "is_express",

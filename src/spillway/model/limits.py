@@ -47,6 +47,7 @@ CORRELATION_FILTERS_PER_TOPIC_MAX: Final = 100_000  # Azure Standard
 RECEIVERS_PER_ENTITY_MAX: Final = 5_000  # Azure: concurrent receives; of a topic, over all its subscriptions
 PARTITIONS: Final = 16  # Azure Standard: of a partitioned entity, each with a store of its own
 SUBSCRIPTION_NAME_CHARS_MAX: Final = 50
+FORWARD_HOPS_MAX: Final = 4  # Azure: from entity to entity; then a message is dead-lettered
 
 # -- one request over $management ---------------------------------------------------------------------------
 PEEK_MESSAGES_MAX: Final = 5_000  # and never more than PEEK_BYTES_MAX of them
@@ -64,6 +65,7 @@ RESIDENT_NAMESPACE_BYTES_MAX: Final = 256 * MIB
 LOAD_MESSAGES: Final = 1_000  # asked of the store at a time
 LOAD_BYTES: Final = 2 * MIB
 SWEEP_MESSAGES: Final = 500  # due or expired messages handled in one turn
+FORWARD_MESSAGES: Final = 500  # passed on by one entity in one turn, copies of a topic counted
 
 # -- throttling ------------------------------------------------------------------------------------------------
 BUSY_MS: Final = 10_000  # who is told "server busy" waits so long, and finds it over (contract I5, I6)

@@ -121,6 +121,16 @@ class Overlay:
         self.dead_letter_reason: str | None = None
         self.dead_letter_description: str | None = None
         self.dead_letter_source: str | None = None
+        self.hops = 0  # how often it was passed on from one entity to another
+
+    def changes_nothing(self) -> bool:
+        """Of what a receiver sees."""
+        return (
+            not self.properties
+            and self.dead_letter_reason is None
+            and self.dead_letter_description is None
+            and self.dead_letter_source is None
+        )
 
     def copy(self) -> "Overlay":
         twin = Overlay()
@@ -128,11 +138,12 @@ class Overlay:
         twin.dead_letter_reason = self.dead_letter_reason
         twin.dead_letter_description = self.dead_letter_description
         twin.dead_letter_source = self.dead_letter_source
+        twin.hops = self.hops
         return twin
 
     def pack(self) -> bytes:
-        """Three optional texts, then name/value pairs, each as a length (-1: absent) and bytes."""
-        parts: list[bytes] = []
+        """The hops, three optional texts, then name/value pairs, each as a length (-1: absent) and bytes."""
+        parts: list[bytes] = [struct.pack("<i", self.hops)]
         for text in (self.dead_letter_reason, self.dead_letter_description, self.dead_letter_source):
             if text is None:
                 parts.append(struct.pack("<i", -1))
@@ -152,7 +163,8 @@ def unpack_overlay(data: bytes) -> Overlay:
     """The inverse of `Overlay.pack`."""
     overlay = Overlay()
     texts: list[str | None] = []
-    at = 0
+    (overlay.hops,) = struct.unpack_from("<i", data, 0)
+    at = 4
     for _ in range(3):
         (size,) = struct.unpack_from("<i", data, at)
         at += 4

@@ -1,0 +1,196 @@
+"""Auto-forwarding: a queue or subscription that passes its messages on to a queue or topic, and dead letters likewise.
+
+A forwarded message leaves its place and arrives at the other in one group. It is admitted there as any send is: its
+time to live starts anew, nothing is counted against it; its first number is kept. What the destination refuses (it is
+disabled, full or gone) is dead-lettered where it came from, as on Azure; dead letters wait in their queue instead and
+are tried again. A few hundred are passed on in one turn, read from the store like those for a receiver: a backlog of
+any depth costs time, not memory.
+"""
+
+from typing import Final
+
+from spillway.broker.decided import Decided
+from spillway.broker.entity import Entity, Origin
+from spillway.broker.loads import LoadStep
+from spillway.broker.queue import Forwarder, Queue, with_reason
+from spillway.broker.topic import PropertyAccess, Subscription, Topic
+from spillway.model import limits
+from spillway.model.entity import EntitySettings, entity_key, split_subscription
+from spillway.model.errors import ArgumentError, BrokerError, EntityDisabled, EntityNotFound, NotAllowed, QuotaExceeded
+from spillway.model.message import Message, Overlay, StoredMessage
+from spillway.model.records import MessageRemoved, Query, Record
+
+REASON_HOPS: Final = "MaxTransferHopCountExceeded"
+HOPS_TEXT: Final = "The maximum number of allowed hops when forwarding between queues has been exceeded."
+RETRY_MS: Final = 5_000  # until a destination that took no dead letter is tried again
+
+
+def target_of(settings: EntitySettings, is_dead_letters: bool) -> str:
+    """Where such an entity passes its messages on to; "" if it keeps them."""
+    return settings.forward_dead_letters_to if is_dead_letters else settings.forward_to
+
+
+def refuse_forwarded(path: str, settings: EntitySettings, is_dead_letters: bool) -> BrokerError | None:
+    """Nobody receives from what passes its messages on."""
+    target = target_of(settings, is_dead_letters)
+    if not target:
+        return None
+    return NotAllowed(
+        "Cannot create a message receiver on an entity with auto-forwarding enabled. "
+        f"'{path}' passes its messages on: receive from '{target}'."
+    )
+
+
+def refuse_forwards(
+    path: str, settings: EntitySettings, queues: dict[str, Queue], topics: dict[str, Topic]
+) -> BrokerError | None:
+    """What is against the destinations that an entity is to have."""
+    if settings.forward_to and settings.requires_session:
+        return ArgumentError(
+            f"'{path}' cannot have both RequiresSession and ForwardTo: messages of sessions are not forwarded."
+        )
+    own = (entity_key(path), entity_key(split_subscription(path)[0]))
+    for name, target in (
+        ("ForwardTo", settings.forward_to),
+        ("ForwardDeadLetteredMessagesTo", settings.forward_dead_letters_to),
+    ):
+        if not target:
+            continue
+        key = entity_key(target)
+        if key in own:
+            return ArgumentError(f"{name} of '{path}' leads back to itself: name another queue or topic.")
+        queue = queues.get(key)
+        is_queue = queue is not None and queue.parent is None and not isinstance(queue, Subscription)
+        if not is_queue and key not in topics:
+            return ArgumentError(
+                f"The auto forwarding destination entity does not exist: {name} of '{path}' is '{target}'. "
+                "Name a queue or topic of this namespace, and create it first."
+            )
+    return None
+
+
+class Forwarding(Forwarder):
+    """Of one queue, subscription or dead-letter queue. The destination is found by its name each time."""
+
+    def __init__(
+        self, queue: Queue, queues: dict[str, Queue], topics: dict[str, Topic], access: PropertyAccess
+    ) -> None:
+        self.queue = queue
+        self.queues = queues
+        self.topics = topics
+        self.access = access
+        self.retry_ms = 0
+        self.is_stopping = False
+
+    def due_ms(self) -> int:
+        return self.retry_ms
+
+    def run(self, decided: Decided) -> None:
+        queue = self.queue
+        if self.is_stopping or queue.lane.is_closed or not queue.settings.may_receive():
+            return
+        if decided.now_ms < self.retry_ms:
+            return
+        self.retry_ms = 0
+        target = self._target()
+        left = limits.FORWARD_MESSAGES
+        while left > 0:
+            stored = queue.take_next(queue.lane, decided)
+            if stored is None:
+                queue.ask_for_more(queue.lane, decided)
+                return
+            left -= 1 + (len(target.subscriptions) if isinstance(target, Topic) else 0)
+            if not self._pass_on(stored, target, decided):
+                return
+        decided.unfinished.append(queue)  # other entities first, then this one again
+
+    def stop(self, decided: Decided) -> None:
+        """Messages are received here again, once nothing that was asked of the store is on its way."""
+        self.is_stopping = True
+        self.queue.loads.add(Restart(self), decided)
+
+    def _target(self) -> Entity | None:
+        key = entity_key(target_of(self.queue.settings, self.queue.parent is not None))
+        queue = self.queues.get(key)
+        return self.topics.get(key) if queue is None else queue
+
+    def _pass_on(self, stored: StoredMessage, target: Entity | None, decided: Decided) -> bool:
+        """False: this one must wait, and the others with it."""
+        overlay = Overlay() if stored.overlay is None else stored.overlay.copy()
+        if overlay.hops >= limits.FORWARD_HOPS_MAX:
+            if self.queue.parent is None:
+                self._dead_letter(stored, REASON_HOPS, HOPS_TEXT, decided)
+            return True  # a dead letter stays where it is, and the others go on
+        error = self._refusal(stored.message, target)
+        if error is None:
+            assert target is not None, "what is not there was refused"
+            overlay.hops += 1
+            self._move(stored, overlay, target, decided)
+            return True
+        if self.queue.parent is None:
+            self._dead_letter(stored, reason_of(error), error.description, decided)
+            return True
+        self.queue.lane.window.give_back(stored.sequence_number)
+        self.retry_ms = decided.now_ms + RETRY_MS
+        return False
+
+    def _refusal(self, message: Message, target: Entity | None) -> BrokerError | None:
+        if target is None:
+            wanted = target_of(self.queue.settings, self.queue.parent is not None)
+            return EntityNotFound(f"The auto forwarding destination entity '{wanted}' does not exist.")
+        return target.refuse_send([message])
+
+    def _move(self, stored: StoredMessage, overlay: Overlay, target: Entity, decided: Decided) -> None:
+        message = stored.message
+        if isinstance(target, Topic):
+            message = self.access.merge(message, overlay)  # its rules see what they would of a message just sent
+            if message is not stored.message:
+                overlay.properties = {}
+                overlay.dead_letter_reason = None
+                overlay.dead_letter_description = None
+        group = self._leave(stored)
+        target.admit(message, group, decided, Origin(stored.enqueue_sequence_number, overlay))
+        decided.remember(group)
+        decided.touch(target)
+
+    def _leave(self, stored: StoredMessage) -> list[Record]:
+        queue = self.queue
+        queue.uncount(len(stored.message.raw), stored.state)
+        return [MessageRemoved(queue.entity_id, stored.sequence_number, stored.session_id)]
+
+    def _dead_letter(self, stored: StoredMessage, reason: str, text: str, decided: Decided) -> None:
+        queue = self.queue
+        size = len(stored.message.raw)
+        queue.uncount(size, stored.state)
+        group: list[Record] = []
+        overlay = with_reason(stored.overlay, reason, text[: limits.DEAD_LETTER_TEXT_CHARS_MAX])
+        queue.dead_letter(stored.sequence_number, size, stored.delivery_count, overlay, group, decided)
+        decided.remember(group)
+
+
+class Restart(LoadStep):
+    """Has its queue read its messages from the beginning again: those that could not be passed on are still there."""
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        self.forwarding = forwarding
+
+    def query(self, decided: Decided) -> Query | None:
+        queue = self.forwarding.queue
+        if queue.forwarder is self.forwarding and self.forwarding.is_stopping:
+            queue.forwarder = None
+            queue.lane.window.restart(queue.counters.last_sequence_number)
+            decided.touch(queue)
+        return None
+
+
+def reason_of(error: BrokerError) -> str:
+    """In the words of the service, which are .NET's."""
+    if isinstance(error, EntityDisabled):
+        return "MessagingEntityDisabledException"
+    if isinstance(error, EntityNotFound):
+        return "MessagingEntityNotFoundException"
+    if isinstance(error, QuotaExceeded):
+        return "QuotaExceededException"
+    if isinstance(error, NotAllowed):
+        return "Session ID is null."  # what a destination that requires sessions has against a message
+    return type(error).__name__

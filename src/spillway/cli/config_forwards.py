@@ -1,0 +1,54 @@
+"""Where the entities of a configuration file forward to: queues and topics of the same namespace in the same file."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from spillway.cli.config_values import Values
+
+if TYPE_CHECKING:
+    from spillway.model.entity import EntitySettings
+
+FORWARD_TO: Final = "ForwardTo"
+FORWARD_DEAD_LETTERS_TO: Final = "ForwardDeadLetteredMessagesTo"
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One that was read, to be checked when all names are known."""
+
+    at: str
+    path: str  # of the entity that forwards
+    target: str
+
+
+@dataclass
+class Forwards:
+    """Of one namespace."""
+
+    values: Values
+    read: list[Forward] = field(default_factory=list)
+
+    def take(self, settings: "EntitySettings", properties: dict[str, object], at: str, path: str) -> None:
+        settings.forward_to = self._text(properties, at, FORWARD_TO, path)
+        settings.forward_dead_letters_to = self._text(properties, at, FORWARD_DEAD_LETTERS_TO, path)
+        if settings.forward_to and settings.requires_session:
+            allowed = '"", with RequiresSession: messages of sessions are not forwarded'
+            self.values.problem(f"{at}.{FORWARD_TO}", settings.forward_to, allowed)
+
+    def _text(self, properties: dict[str, object], at: str, key: str, path: str) -> str:
+        target = self.values.text(properties, at, key) or ""
+        if target:
+            self.read.append(Forward(f"{at}.{key}", path, target))
+        return target
+
+    def check(self, names: set[str]) -> None:
+        """`names` are the keys of all queues and topics."""
+        from spillway.model.entity import entity_key, split_subscription
+
+        for forward in self.read:
+            key = entity_key(forward.target)
+            topic = split_subscription(forward.path)[0]
+            if key in (entity_key(forward.path), entity_key(topic)):
+                self.values.problem(forward.at, forward.target, "a queue or topic other than itself")
+            elif key not in names:
+                self.values.problem(forward.at, forward.target, "a queue or topic of this namespace in this file")
