@@ -346,5 +346,5 @@ def test_the_full_check_counts_what_is_there(path: Path) -> None:
     again.submit_records(removed(1, 2))
     again.journal.close()
     assert check(path) == [
-        "queue-1: it holds (2, 0, 0) active, deferred and scheduled messages, its counters say (3, 0, 0)"
+        "queue-1: it holds (2, 0, 0, 0) active, deferred, scheduled and hidden messages, its counters say (3, 0, 0, 0)"
     ]
