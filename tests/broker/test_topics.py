@@ -35,6 +35,7 @@ from spillway.model.errors import (
     QuotaExceeded,
 )
 from spillway.model.message import NEVER, Message
+from spillway.model.records import ROW_BYTES
 from spillway.model.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from spillway.model.settlement import DEAD_LETTER, Settlement
 from spillway.testing.core import Core
@@ -379,3 +380,14 @@ def test_rules_see_why_and_where_a_forwarded_message_was_dead_lettered(news: New
     overlay = delivery.stored.overlay
     assert overlay is not None and (overlay.dead_letter_source, overlay.dead_letter_reason) == ("q", None)
     assert news.received("other") == []
+
+
+def test_the_copies_of_a_message_weigh_its_bytes_once_for_back_pressure(news: News) -> None:
+    for number in range(50):
+        news.subscribe(f"s{number}")
+    news.subscribe("changed", sql("r", "1=1", "SET a = 1"))
+    message = made("a=0", padding=10_000)
+    decided = news.namespace.apply([Send(1, 5, [message], False, len(message.raw))], news.now_ms)
+    assert len(decided.turn.groups[0]) == 51
+    bodies = decided.turn.size_bytes - 51 * ROW_BYTES
+    assert len(message.raw) * 2 <= bodies < len(message.raw) * 2 + 200, "one for all, and the one that was changed"

@@ -18,7 +18,7 @@ from spillway.model import limits
 from spillway.model.entity import EntitySettings
 from spillway.model.message import ACTIVE, NEVER, SCHEDULED, Message, Overlay, StoredMessage
 from spillway.model.properties import ChangedProperties, MessageProperties
-from spillway.model.records import MessageAdded, MessageRemoved, Record
+from spillway.model.records import ROW_BYTES, MessageAdded, MessageRemoved, Record
 from spillway.model.rules import CorrelationFilter, FilterError, Rule
 
 REASON_FILTER: Final = "FilterEvaluationException"
@@ -187,8 +187,10 @@ class Topic(Entity):
             overlay = origin.overlay
             source = overlay.dead_letter_source
         properties = self.access.read(message, number, decided.now_ms, source)
+        first = len(group)
         for subscription in self.subscriptions.values():
             subscription.offer(message, number, overlay, properties, group, decided)
+        weigh_once(message, group, first)
 
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
         """Published now, in one group with leaving the schedule."""
@@ -196,3 +198,14 @@ class Topic(Entity):
         group: list[Record] = [MessageRemoved(self.entity_id, stored.sequence_number)]
         self.enqueue(stored.message, stored.sequence_number, group, decided, None)
         decided.remember(group)
+
+
+def weigh_once(message: Message, group: list[Record], first: int) -> None:
+    """The copies of a message share its bytes, in memory and in the store: one of them weighs for all."""
+    is_weighed = False
+    for at in range(first, len(group)):
+        record = group[at]
+        if isinstance(record, MessageAdded) and record.stored.message is message:
+            if is_weighed:
+                record.size_bytes = ROW_BYTES
+            is_weighed = True

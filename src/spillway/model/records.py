@@ -4,7 +4,11 @@ A `Turn` is what one step of the broker decided. Its groups are each all or noth
 the end of the turn: a store that commits whole turns writes them as they are.
 """
 
+from typing import Final
+
 from spillway.model.message import ACTIVE, DEFERRED, SCHEDULED, Overlay, StoredMessage
+
+ROW_BYTES: Final = 200  # what a message weighs besides its bytes
 
 
 class Record:
@@ -39,7 +43,7 @@ class MessageAdded(Record):
         super().__init__()
         self.entity_id = entity_id
         self.stored = stored
-        self.size_bytes = 200 + len(stored.message.raw)
+        self.size_bytes = ROW_BYTES + len(stored.message.raw)
 
 
 class MessageRemoved(Record):
