@@ -34,7 +34,7 @@ SAID = {
     "messages locked by one receiver": f"{limits.UNSETTLED_PER_LINK_MAX:,}",
     "messages of a queue in memory": f"{limits.RESIDENT_MESSAGES_MAX:,}",
     "messages of a namespace in memory": f"{limits.RESIDENT_NAMESPACE_BYTES_MAX // MB} MB",
-    "waiting for the disk": f"{limits.PENDING_BYTES_PAUSE // MB} MB",
+    "read and not yet on disk": f"{limits.PENDING_BYTES_PAUSE // MB} MB",
     "free disk space": f"{limits.DISK_RESERVE_BYTES // MB} MB",
     "a frame": f"{limits.FRAME_BYTES_MAX // KB} KB",
     "silence before the first byte": f"{limits.HEADER_TIMEOUT_MS // 1000} s",

@@ -104,6 +104,7 @@ class RecordedSocket:
         self.writes: list[bytes] = []
         self.is_lost = False
         self.is_reading = True
+        self.held_bytes = 0
         self.is_closed = False
         self.is_aborted = False
         self.faults: list[Exception] = []

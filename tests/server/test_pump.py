@@ -179,6 +179,32 @@ async def test_reading_stops_when_too_much_waits_for_the_disk_and_goes_on_at_hal
     assert late_sock.is_reading
 
 
+async def test_one_connection_is_not_read_further_before_what_it_brought_was_taken(bench: Bench) -> None:
+    _, sock = await sender(bench)
+    _, other_sock = bench.connect()
+    await bench.settle()
+    bench.pump.on_read(sock, limits.COMMAND_BYTES_PER_TURN_MAX - 1)
+    assert sock.is_reading
+    bench.pump.on_read(sock, 1)
+    assert not sock.is_reading
+    assert other_sock.is_reading
+    await bench.settle()
+    assert sock.is_reading
+    assert bench.pump.held_bytes == 0
+
+
+async def test_nothing_more_is_read_when_all_of_them_brought_too_much_before_the_next_turn(bench: Bench) -> None:
+    socks = [bench.connect()[1] for _ in range(65)]
+    await bench.settle()
+    for sock in socks[:63]:
+        bench.pump.on_read(sock, limits.PENDING_BYTES_PAUSE // 64)
+    assert socks[64].is_reading
+    bench.pump.on_read(socks[63], limits.PENDING_BYTES_PAUSE // 64)
+    assert not any(sock.is_reading for sock in socks)
+    await bench.settle()
+    assert all(sock.is_reading for sock in socks)
+
+
 async def test_sends_are_refused_below_the_disk_reserve_and_taken_again_above_it(bench: Bench) -> None:
     peer, sock = await sender(bench)
     bench.journal.free_bytes = limits.DISK_RESERVE_BYTES - 1

@@ -13,7 +13,7 @@ from spillway.model.message import StoredMessage
 
 
 class ResidentBudget:
-    """Bytes of bodies in memory over all entities of a namespace."""
+    """Bytes of messages in memory over all entities of a namespace, with what Python needs to hold them."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -80,7 +80,7 @@ class Window:
         size = len(stored.message.raw)
         self.resident[stored.sequence_number] = stored
         self.resident_bytes += size
-        self.budget.bytes_used += size
+        self.budget.bytes_used += size + limits.RESIDENT_MESSAGE_BYTES
 
     def drop(self, sequence_number: int) -> StoredMessage | None:
         """Forget the body; the number stays in `line` and is skipped there."""
@@ -88,7 +88,7 @@ class Window:
         if stored is not None:
             size = len(stored.message.raw)
             self.resident_bytes -= size
-            self.budget.bytes_used -= size
+            self.budget.bytes_used -= size + limits.RESIDENT_MESSAGE_BYTES
         return stored
 
     def give_back(self, sequence_number: int) -> None:
@@ -166,7 +166,7 @@ class Window:
 
     def clear(self) -> None:
         """The entity is deleted."""
-        self.budget.bytes_used -= self.resident_bytes
+        self.budget.bytes_used -= self.resident_bytes + len(self.resident) * limits.RESIDENT_MESSAGE_BYTES
         self.resident.clear()
         self.line.clear()
         self.returned.clear()

@@ -62,6 +62,7 @@ BY_NUMBER_BYTES_MAX: Final = 16 * MIB  # messages received or cancelled by numbe
 RESIDENT_MESSAGES_MAX: Final = 4_000  # per entity
 RESIDENT_BYTES_MAX: Final = 8 * MIB  # per entity
 RESIDENT_NAMESPACE_BYTES_MAX: Final = 256 * MIB
+RESIDENT_MESSAGE_BYTES: Final = 600  # what a message takes in memory besides its bytes
 LOAD_MESSAGES: Final = 1_000  # asked of the store at a time
 LOAD_BYTES: Final = 2 * MIB
 SWEEP_MESSAGES: Final = 500  # due or expired messages handled in one turn

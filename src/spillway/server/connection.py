@@ -45,6 +45,7 @@ class ClientConnection(asyncio.Protocol):
         self.is_lost = False
         self.is_closing = False
         self.is_reading = True
+        self.held_bytes = 0  # read, and not yet taken from the peer by the pump
         self.lingering: Timer | None = None  # until it is cut off
 
     # -- what the transport says --------------------------------------------------------------------------------
@@ -61,7 +62,7 @@ class ClientConnection(asyncio.Protocol):
             self.peer.receive(data, self.pump.clock.real_ms())
         except Exception as error:
             self.fail(error)
-        self.pump.mark_dirty(self)
+        self.pump.on_read(self, len(data))
 
     def eof_received(self) -> None:
         """The transport closes itself. A client that has stopped sending gets no more deliveries."""

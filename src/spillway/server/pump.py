@@ -62,6 +62,9 @@ class Pumped(Protocol):
 
     @property
     def peer(self) -> PumpedPeer: ...
+
+    held_bytes: int  # read, and not yet taken from the peer
+
     @property
     def is_lost(self) -> bool:
         """The socket has gone: nothing can be written any more."""
@@ -110,6 +113,7 @@ class Pump:
         self.last_ticket = 0
         self.is_scheduled = False
         self.pending_bytes_pause: int = limits.PENDING_BYTES_PAUSE
+        self.held_bytes = 0  # of all connections: read, and not yet decided
         self.is_paused = False  # too much is waiting for the disk: no socket is read
         self.is_held = False
         self.is_disk_full = False
@@ -146,6 +150,7 @@ class Pump:
             if commands or 0 < self.core.next_due_ms() <= now_ms:
                 self.remember(self.core.apply(commands, now_ms))
             self.flush()
+            self.look_at_bytes()
             self.set_timer(now_ms)
             self.tell_waiters()
         except Exception as error:  # the core or this room broke its own rules: its state cannot be trusted
@@ -176,8 +181,6 @@ class Pump:
             self.last_ticket += 1
             self.waiting.append(Waiting(self.last_ticket, spoken))
             self.journal.submit(decided.turn, self.last_ticket)
-            if not self.is_paused and self.journal.pending_bytes >= self.pending_bytes_pause:
-                self.set_paused(True)
         elif spoken and self.waiting:
             self.waiting[-1].effects.extend(spoken)
         self.loads_out += len(loads)
@@ -192,8 +195,6 @@ class Pump:
         real_ms = self.clock.real_ms()
         while self.waiting and self.waiting[0].ticket <= ticket:
             self.release(self.waiting.popleft().effects, real_ms)
-        if self.is_paused and self.journal.pending_bytes <= self.pending_bytes_pause // 2:
-            self.set_paused(False)
         self.wake()
 
     def on_loaded(self, ticket: int, rows: Rows) -> None:
@@ -267,7 +268,10 @@ class Pump:
             if peer.has_commands:
                 self.dirty[connection] = None
                 connection.set_reading(False)
-            elif connection.is_lost:
+                continue
+            self.held_bytes -= connection.held_bytes
+            connection.held_bytes = 0
+            if connection.is_lost:
                 self.connections.pop(connection, None)
             else:
                 connection.set_reading(self.may_read())
@@ -285,6 +289,25 @@ class Pump:
     def mark_dirty(self, connection: Pumped) -> None:
         self.dirty[connection] = None
         self.wake()
+
+    def on_read(self, connection: Pumped, size_bytes: int) -> None:
+        """So much came from its socket. The loop reads from many sockets, and often, before there is a turn."""
+        self.mark_dirty(connection)
+        self.held_bytes += size_bytes
+        connection.held_bytes += size_bytes
+        if connection.held_bytes >= limits.COMMAND_BYTES_PER_TURN_MAX:
+            connection.set_reading(False)
+        if self.held_bytes >= self.pending_bytes_pause - self.journal.pending_bytes and not self.is_paused:
+            self.set_paused(True)
+
+    def look_at_bytes(self) -> None:
+        """What is read and not yet on disk is in memory: no more of it beyond a limit, until half of that is left."""
+        waiting = self.journal.pending_bytes + self.held_bytes
+        if waiting >= self.pending_bytes_pause:
+            if not self.is_paused:
+                self.set_paused(True)
+        elif self.is_paused and waiting <= self.pending_bytes_pause // 2:
+            self.set_paused(False)
 
     def set_paused(self, is_paused: bool) -> None:
         self.is_paused = is_paused
