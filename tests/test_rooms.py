@@ -56,7 +56,9 @@ ROOMS = {
     "store": Room(names("model"), names("apsw"), in_file=(("asyncpg", "postgres"),)),
     "server": Room(names("model amqp broker dialect store"), names("cryptography uvloop")),
     "admin": Room(names("broker model"), names("starlette uvicorn h11 wsproto defusedxml")),
-    "client": Room(names("amqp dialect model"), only=(("dialect", names("addresses annotations cbs")),)),
+    "client": Room(
+        names("amqp dialect model"), names("wsproto"), only=(("dialect", names("addresses annotations cbs")),)
+    ),
     "paired": Room(names("model"), names("azure")),
     "spark": Room(names("client paired model"), names("pyspark pyarrow pandas azure")),
     "lab": Room(EVERY_ROOM - names("lab pytest_plugin testing"), names("azure rich typer")),

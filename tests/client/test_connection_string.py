@@ -29,6 +29,15 @@ def test_an_azure_string_without_a_port_means_5671_and_the_emulator_5672() -> No
     assert parsed.port_for(tls=False) == 5672
 
 
+def test_a_transport_of_websockets_has_ports_of_its_own() -> None:
+    plain = f"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey={KEY}"
+    parsed = parse_connection_string(f"{plain};TransportType=AmqpWebSockets")
+    assert parsed.is_websocket
+    assert (parsed.port_for(tls=True), parsed.port_for(tls=False)) == (443, 80)
+    assert not parse_connection_string(f"{plain};transporttype=amqp").is_websocket
+    assert parse_connection_string(f"{DEV}TransportType=AmqpWebSockets").port_for(tls=False) == 5672
+
+
 def test_names_are_compared_without_regard_to_case_and_the_order_does_not_matter() -> None:
     parsed = parse_connection_string(f"sharedaccesskey={KEY};ENDPOINT=sb://h;SharedAccessKeyName=a;EntityPath=q/1")
     assert (parsed.host, parsed.key, parsed.entity_path) == ("h", KEY, "q/1")
@@ -75,6 +84,7 @@ def test_the_repr_shows_neither_key_nor_signature() -> None:
         f"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccesKey={KEY}",
         f"Endpoint=sb://h;SharedAccessKeyName=a;{KEY[:-1]}",
         f"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey={KEY};UseDevelopmentEmulator=True",
+        f"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey={KEY};TransportType={KEY}",
         f"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey={KEY}\x00",
         f"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey={KEY}" + ";" * 9000,
     ],

@@ -5,7 +5,7 @@ import ssl
 import uuid
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spillway import __version__
 from spillway.amqp.connection import Connection as Engine
@@ -28,6 +28,9 @@ from spillway.client.requests import RequestPair
 from spillway.client.sender import WINDOW, WINDOW_BYTES, Sender
 from spillway.client.wire import Wire
 
+if TYPE_CHECKING:
+    from spillway.client.websocket import WebSocket
+
 OPERATION_TIMEOUT_S: Final = 60.0
 CLOSE_S_MAX: Final = 5.0  # how long we wait for the peer's goodbye
 IDLE_TIMEOUT_MS: Final = 60_000
@@ -45,6 +48,8 @@ async def connect(
     operation_timeout: float = OPERATION_TIMEOUT_S,
 ) -> "Connection":
     """Connect to a namespace. TLS unless the string has `UseDevelopmentEmulator=true`; there is no way back to clear.
+
+    With `TransportType=AmqpWebSockets` in the string AMQP goes inside a WebSocket.
 
     `ca_file` asks for TLS and trusts that authority alone. `credential` replaces the key of the string: anything
     with a `get_token` like azure-identity's credentials, or one of this package's.
@@ -190,15 +195,29 @@ class Connection:
 
 async def _open(wire: Wire, target: ConnectionString, port: int, context: ssl.SSLContext | None) -> None:
     server_hostname = target.address if context is not None else None
+    websocket = _websocket(wire, target, port) if target.is_websocket else None
     try:
         await wire.loop.create_connection(
-            lambda: wire, target.address, port, ssl=context, server_hostname=server_hostname
+            lambda: websocket or wire, target.address, port, ssl=context, server_hostname=server_hostname
         )
     except ssl.SSLError as error:
         raise ConnectionLost(f"no TLS with {target.host}:{port}: {error.reason or error}", is_transient=False) from None
     except OSError as error:
         raise ConnectionLost(f"cannot reach {target.host}:{port}: {error.strerror or error}") from None
+    if websocket is not None:
+        try:
+            await websocket.accepted
+        except BaseException:
+            websocket.abort()
+            raise
     await wire.opened
+
+
+def _websocket(wire: Wire, target: ConnectionString, port: int) -> "WebSocket":
+    """What it takes is imported where it is asked for."""
+    from spillway.client.websocket import WebSocket
+
+    return WebSocket(wire, f"{target.host}:{port}", wire.loop)
 
 
 def _options(target: ConnectionString) -> ConnectionOptions:

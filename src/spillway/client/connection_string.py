@@ -11,6 +11,8 @@ from urllib.parse import SplitResult, urlsplit
 
 TLS_PORT: Final = 5671
 CLEAR_PORT: Final = 5672
+WEB_TLS_PORT: Final = 443  # of WebSockets
+WEB_CLEAR_PORT: Final = 80
 
 # Longer than any real one; a file pasted by mistake is refused before it is looked at.
 CHARS_MAX: Final = 8_192
@@ -21,6 +23,7 @@ _KEY: Final = "sharedaccesskey"
 _SIGNATURE: Final = "sharedaccesssignature"
 _ENTITY_PATH: Final = "entitypath"
 _EMULATOR: Final = "usedevelopmentemulator"
+_TRANSPORT: Final = "transporttype"
 _SPELLING: Final = {
     _ENDPOINT: "Endpoint",
     _KEY_NAME: "SharedAccessKeyName",
@@ -28,7 +31,10 @@ _SPELLING: Final = {
     _SIGNATURE: "SharedAccessSignature",
     _ENTITY_PATH: "EntityPath",
     _EMULATOR: "UseDevelopmentEmulator",
+    _TRANSPORT: "TransportType",
 }
+_AMQP: Final = "amqp"
+_WEBSOCKETS: Final = "amqpwebsockets"
 _SCHEMES: Final = ("sb", "amqps")
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]")
 
@@ -45,6 +51,7 @@ class ConnectionString:
     entity_path: str | None = None
     is_emulator: bool = False
     demands_tls: bool = False  # an amqps:// endpoint is never spoken to in clear
+    is_websocket: bool = False  # AMQP goes inside one
 
     @property
     def authority(self) -> str:
@@ -59,6 +66,8 @@ class ConnectionString:
     def port_for(self, tls: bool) -> int:
         if self.port is not None:
             return self.port
+        if self.is_websocket:
+            return WEB_TLS_PORT if tls else WEB_CLEAR_PORT
         return TLS_PORT if tls else CLEAR_PORT
 
 
@@ -84,6 +93,7 @@ def parse_connection_string(text: str) -> ConnectionString:
         # than a wish for TLS, and a silent guess either way would be worse than a question.
         is_emulator=_emulator_flag(parts.get(_EMULATOR)),
         demands_tls=endpoint.scheme == "amqps",
+        is_websocket=_is_websocket(parts.get(_TRANSPORT)),
     )
 
 
@@ -145,3 +155,11 @@ def _emulator_flag(value: str | None) -> bool:
     if value == "true":
         return True
     raise ValueError("UseDevelopmentEmulator of the connection string must be true or false")
+
+
+def _is_websocket(value: str | None) -> bool:
+    if value is None or value.lower() == _AMQP:
+        return False
+    if value.lower() == _WEBSOCKETS:
+        return True
+    raise ValueError("TransportType of the connection string must be Amqp or AmqpWebSockets")
