@@ -19,7 +19,7 @@ from spillway.admin.faults import Fault
 from spillway.admin.paths import decode_path, parse_target
 from spillway.admin.protocol import CONNECTIONS_MAX, REQUEST_TIMEOUT_S, Connections
 from spillway.broker.commands import AddRule
-from spillway.dialect.rights import LISTEN, MANAGE, SEND, AccessRule
+from spillway.model.access import LISTEN, MANAGE, NAMESPACE_SCOPE, SEND, AccessRule
 from spillway.model.entity import name_problem
 from spillway.model.rules import CorrelationFilter, Rule
 from spillway.server.pump import Pump
@@ -390,12 +390,13 @@ def test_a_token_for_an_entity_is_good_for_what_is_under_it(client: Client) -> N
 
 
 def test_send_and_listen_do_not_administer(broker: LiveBroker, client: Client) -> None:
-    rules = broker.server.rights.rules
+    book = broker.server.rights.book
+    before = book.of(NAMESPACE_SCOPE)
     for name, rights in (("S", SEND), ("L", LISTEN), ("SL", SEND | LISTEN), ("M", MANAGE)):
-        rules[name] = AccessRule(name, "key", rights)
+        book.put(NAMESPACE_SCOPE, [*before, AccessRule(name, rights, "key")])
         client.token = token("https://localhost", key="key", name=name)
         answer = client.ask("GET", "/$Resources/queues")
-        del rules[name]
+        book.put(NAMESPACE_SCOPE, before)
         assert answer.status == (200 if name == "M" else 401)
         if name != "M":
             assert answer.detail == "Manage,EntityRead claims required for this operation."

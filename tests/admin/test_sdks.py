@@ -18,8 +18,10 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
-from azure.servicebus.exceptions import MessageLockLostError
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusAuthorizationError
 from azure.servicebus.management import (
+    AccessRights,
+    AuthorizationRule,
     CorrelationRuleFilter,
     FalseRuleFilter,
     ServiceBusAdministrationClient,
@@ -33,6 +35,7 @@ from tests.tools.js import DIRECTORY, install, node_command
 
 FIVE_MINUTES = timedelta(minutes=5)
 FOR_EVER_DAYS = 10_675_199
+KEY = "cNSRzKKm2vfdbCuTXMa9gOMHD66NwCTxJi4KWJXsTDc="
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -228,6 +231,41 @@ def test_forwarding_is_set_shown_and_taken_away(client: Any, broker: BrokerProce
 
 
 @pytest.mark.contract("H16")
+def test_shared_access_rules_are_set_shown_and_changed(client: Any, broker: BrokerProcess) -> None:
+    given = AuthorizationRule(
+        type="SharedAccessAuthorizationRule",
+        claim_type="SharedAccessKey",
+        claim_value="None",
+        rights=[AccessRights.MANAGE, AccessRights.SEND, AccessRights.LISTEN],
+        key_name="all",
+        primary_key=KEY,
+        secondary_key=KEY[::-1].lstrip("=") + "=",
+    )
+    client.create_queue("ruled", authorization_rules=[given, AuthorizationRule(rights=["Listen"], key_name="listen")])
+    whole, listen = client.get_queue("ruled").authorization_rules
+    for name in ("type", "claim_type", "claim_value", "key_name", "primary_key", "secondary_key"):
+        assert getattr(whole, name) == getattr(given, name)
+    assert whole.rights == ["Manage", "Send", "Listen"]
+    assert (listen.key_name, listen.rights) == ("listen", ["Listen"])
+    assert abs((whole.created_at_utc - datetime.now(UTC)).total_seconds()) < 60
+    read = client.get_queue("ruled")
+    read.authorization_rules = read.authorization_rules[1:]
+    client.update_queue(read)
+    (kept,) = client.get_queue("ruled").authorization_rules
+    assert (kept.key_name, kept.primary_key, kept.secondary_key) == ("listen", listen.primary_key, listen.secondary_key)
+    client.update_queue(read, max_delivery_count=3)
+    own = broker.connection_string.replace("RootManageSharedAccessKey", "listen").replace(
+        "SAS_KEY_VALUE", kept.primary_key
+    )
+    with ServiceBusClient.from_connection_string(own, retry_total=0) as messaging:
+        with messaging.get_queue_receiver("ruled") as receiver:
+            assert receiver.peek_messages() == []
+        with pytest.raises(ServiceBusAuthorizationError, match="'Send'"), messaging.get_queue_sender("ruled") as sender:
+            sender.send_messages(ServiceBusMessage("no"))
+    client.create_topic("ruled-topic", authorization_rules=[given])
+    assert [rule.key_name for rule in client.get_topic("ruled-topic").authorization_rules] == ["all"]
+
+
 def test_locks_are_lost_when_the_queue_is_changed(client: Any, broker: BrokerProcess) -> None:
     client.create_queue("changed")
     with ServiceBusClient.from_connection_string(broker.connection_string) as messaging:
@@ -380,7 +418,9 @@ def test_what_was_made_is_there_after_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         options: dict[str, Any] = {"connection_verify": broker.ca_file}
         with ServiceBusAdministrationClient.from_connection_string(broker.connection_string, **options) as client:
-            client.create_queue("lasting", user_metadata="kept")
+            rules = [AuthorizationRule(rights=["Send"], key_name="kept")]
+            client.create_queue("lasting", user_metadata="kept", authorization_rules=rules)
+            kept = [rule.primary_key for rule in client.get_queue("lasting").authorization_rules or []]
             created = client.get_queue_runtime_properties("lasting").created_at_utc
             client.create_topic("t")
             client.create_subscription("t", "s")
@@ -389,6 +429,7 @@ def test_what_was_made_is_there_after_a_restart(tmp_path: Path) -> None:
         broker.start()
         with ServiceBusAdministrationClient.from_connection_string(broker.connection_string, **options) as client:
             assert client.get_queue("lasting").user_metadata == "kept"
+            assert [rule.primary_key for rule in client.get_queue("lasting").authorization_rules or []] == kept != []
             assert client.get_queue_runtime_properties("lasting").created_at_utc == created
             assert [rule.name for rule in client.list_rules("t", "s")] == ["$Default", "r"]
 
@@ -408,6 +449,21 @@ def test_javascript_makes_reads_changes_and_deletes(node: Node) -> None:
         node("deleteQueue", name)
     assert node("queueExists", "js/queue") is False
     assert node("getNamespaceProperties")["messagingSku"] == "Standard"
+
+
+def test_javascript_with_shared_access_rules(node: Node) -> None:
+    rule = {"claimType": "SharedAccessKey", "accessRights": ["Manage", "Send", "Listen"], "keyName": "all"}
+    rules = [{**rule, "primaryKey": KEY, "secondaryKey": KEY}, {**rule, "keyName": "s", "accessRights": ["Send"]}]
+    node("createQueue", "js-ruled", {"authorizationRules": rules})
+    whole, send = node("getQueue", "js-ruled")["authorizationRules"]
+    assert whole == rules[0]
+    assert (send["keyName"], send["accessRights"], len(send["primaryKey"])) == ("s", ["Send"], 44)
+    queue = node("getQueue", "js-ruled")
+    queue["authorizationRules"] = [send]
+    assert node("updateQueue", queue)["authorizationRules"] == [send]
+    del queue["authorizationRules"]
+    assert node("updateQueue", queue)["authorizationRules"] == [send]
+    node("deleteQueue", "js-ruled")
 
 
 def test_javascript_with_topics_and_rules(node: Node) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spillway.admin.protocol import REQUEST_TIMEOUT_S
-from spillway.dialect.rights import AccessRule
+from spillway.model.access import MANAGE, NAMESPACE_SCOPE, AccessRule
 from spillway.model.limits import CONNECTIONS_MAX
 from spillway.server.keys import KEY_NAME
 from spillway.server.listener import TOLD_FULL_MAX
@@ -87,14 +87,14 @@ def test_the_key_is_answered_as_the_standard_says_and_no_extension_is_taken(clie
 
 
 def test_a_page_may_come_from_anywhere_where_the_key_is_a_secret(broker: LiveBroker, client: Client) -> None:
-    rules = broker.server.rights.rules
-    known = rules[KEY_NAME]
-    rules[KEY_NAME] = AccessRule(KEY_NAME, "a secret", known.rights)
+    book = broker.server.rights.book
+    known = book.of(NAMESPACE_SCOPE)
+    book.put(NAMESPACE_SCOPE, [AccessRule(KEY_NAME, MANAGE, "a secret")])
     try:
         with RawWebSocket(client.port, Origin="https://example.com") as accepted:
             assert accepted.answer.startswith(b"HTTP/1.1 101 ")
     finally:
-        rules[KEY_NAME] = known
+        book.put(NAMESPACE_SCOPE, known)
 
 
 def test_a_full_namespace_says_so_inside_and_then_outside(broker: LiveBroker, client: Client) -> None:

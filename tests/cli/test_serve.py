@@ -338,9 +338,9 @@ def test_a_wrong_key_is_one_line_in_the_log_though_the_sdk_says_nothing(tmp_path
         ):
             sender.send_messages(ServiceBusMessage("never"))
         assert broker.stop() == 0
-        (line,) = [line for line in broker.stderr.splitlines() if "token was refused" in line]
+        (line,) = [line for line in broker.stderr.splitlines() if " spillway.audit refused " in line]
         assert "WARNING" in line
-        assert "check SharedAccessKeyName and SharedAccessKey" in line
+        assert "Check SharedAccessKeyName and SharedAccessKey" in line
         assert "mistyped" not in broker.stderr
 
 

@@ -43,7 +43,7 @@ def test_trap_6_a_valid_token_is_accepted_with_202_whatever_type_it_claims() -> 
 def test_trap_13_the_correlation_id_is_the_message_id_in_the_same_type(message_id: object) -> None:
     visit = Visit()
     out, _ = visit.pair("$cbs")
-    visit.ask(out, {"operation": "put-token", "name": "sb://h/q"}, sas_token(), message_id)
+    visit.ask(out, {"operation": "put-token", "name": "sb://localhost/q"}, sas_token(), message_id)
     answer = visit.answer()
     assert answer.correlation_id == message_id
     assert type(answer.correlation_id) is type(message_id)
@@ -64,7 +64,7 @@ def test_javascript_names_its_reply_link_and_leaves_addresses_empty() -> None:
     out = visit.sender("$cbs", session=session)
     back = visit.receiver("$cbs", target=None, name="cbs-1", session=session)
     back.grant(10)
-    visit.ask(out, {"operation": "put-token", "name": "sb://h/q"}, sas_token(), "id", reply_to="cbs-1")
+    visit.ask(out, {"operation": "put-token", "name": "sb://localhost/q"}, sas_token(), "id", reply_to="cbs-1")
     assert visit.answer().properties["status-code"] == 202
 
 
@@ -136,7 +136,7 @@ def test_a_request_that_cannot_be_answered_is_rejected(payload: bytes) -> None:
 def test_a_request_without_a_link_for_its_answer_is_rejected() -> None:
     visit = Visit()
     out = visit.sender("$cbs")
-    visit.ask(out, {"operation": "put-token", "name": "sb://h/q"}, sas_token())
+    visit.ask(out, {"operation": "put-token", "name": "sb://localhost/q"}, sas_token())
     state = visit.take(DispositionReceived).state
     assert isinstance(state, Rejected)
     assert state.error is not None
@@ -147,7 +147,7 @@ def test_answers_wait_for_credit() -> None:
     visit = Visit()
     back = visit.receiver("$cbs", target="$cbs")
     out = visit.sender("$cbs")
-    visit.ask(out, {"operation": "put-token", "name": "sb://h/q"}, sas_token())
+    visit.ask(out, {"operation": "put-token", "name": "sb://localhost/q"}, sas_token())
     assert not visit.has(TransferReceived)
     back.grant(1)
     assert visit.answer().properties["status-code"] == 202
@@ -160,7 +160,7 @@ def test_python_which_grants_ten_thousand_once_is_answered_for_ever() -> None:
     back.grant(10_000)
     visit.pump()
     next(iter(visit.peer.nodes.replies.values()))[0].link.credit = 0  # as after the ten thousandth answer
-    visit.ask(out, {"operation": "put-token", "name": "sb://h/q"}, sas_token())
+    visit.ask(out, {"operation": "put-token", "name": "sb://localhost/q"}, sas_token())
     assert visit.answer().properties["status-code"] == 202
 
 

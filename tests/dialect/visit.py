@@ -42,9 +42,9 @@ KEY = "c2VjcmV0LWtleQ=="
 ROOT = "RootManageSharedAccessKey"
 
 RULES = [
-    AccessRule(ROOT, KEY, MANAGE),
-    AccessRule("sender", "send-key", SEND),
-    AccessRule("listener", "listen-key", LISTEN),
+    AccessRule(ROOT, MANAGE, KEY),
+    AccessRule("sender", SEND, "send-key", "send-key-2"),
+    AccessRule("listener", LISTEN, "listen-key"),
 ]
 
 

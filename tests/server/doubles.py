@@ -27,6 +27,7 @@ class ScriptedPeer:
         self.received: list[bytes] = []
         self.gone: set[int] = set()  # links that have gone meanwhile
         self.ticks: list[int] = []
+        self.reviews: list[int] = []
         self.due_ms = 0
         self.is_closed = False
         self.is_authorised = False
@@ -73,6 +74,9 @@ class ScriptedPeer:
         self.ticks.append(now_ms)
         self.due_ms = 0
         self.output.append(b"heartbeat\n")
+
+    def review(self, now_ms: int) -> None:
+        self.reviews.append(now_ms)
 
     def lost(self) -> None:
         self.gone.update(self.registered)

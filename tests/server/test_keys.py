@@ -1,13 +1,30 @@
-"""The key of a data directory, and what must never be logged."""
+"""The rules and keys of a data directory, and what must never be logged (S9, S10)."""
 
+import json
 import logging
 import stat
 from pathlib import Path
 
 import pytest
 
-from spillway.server.keys import BadKeyFile, connection_string, ensure_key, read_key, root_rights
+from spillway.model.access import ALL_RIGHTS, LISTEN, SEND
+from spillway.server.keys import (
+    DEVELOPMENT_KEY,
+    BadKeyFile,
+    KeyWatch,
+    connection_string,
+    ensure_key,
+    ensure_rules,
+    new_rule,
+    read_key,
+    read_rules,
+    root_rights,
+    served_rules,
+    write_rules,
+)
 from spillway.server.logs import RedactingFormatter, redact
+
+KEY = "a2V5IG9mIGEgcnVsZSB3aXRoIGVub3VnaCBiaXRzIQ=="
 
 
 def test_a_key_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
@@ -33,8 +50,111 @@ def test_a_damaged_key_file_is_reported_and_not_replaced(tmp_path: Path, text: s
 
 def test_the_key_opens_the_whole_namespace() -> None:
     rights = root_rights("secret")
-    assert rights.check_password("RootManageSharedAccessKey", "secret") is not None
-    assert rights.check_password("RootManageSharedAccessKey", "SECRET") is None
+    (grant,) = rights.check_password("RootManageSharedAccessKey", "secret")
+    assert (grant.scope, grant.rights) == ("", ALL_RIGHTS)
+    assert rights.check_password("RootManageSharedAccessKey", "SECRET") == []
+
+
+def test_a_file_holds_several_rules_and_gives_back_what_was_written(tmp_path: Path) -> None:
+    rules = [*ensure_rules(tmp_path), new_rule("reader", LISTEN), new_rule("both", SEND | LISTEN)]
+    write_rules(tmp_path, rules)
+    found = read_rules(tmp_path)
+    assert found is not None
+    assert [rule.to_plain() for rule in found] == [rule.to_plain() for rule in rules]
+    assert ensure_key(tmp_path) == rules[0].primary_key
+    assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o600
+
+
+def test_a_file_with_one_key_as_it_was_written_before_is_read(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text(json.dumps({"RootManageSharedAccessKey": KEY}))
+    (rule,) = ensure_rules(tmp_path)
+    assert (rule.primary_key, rule.secondary_key, rule.rights) == (KEY, "", ALL_RIGHTS)
+
+
+def test_the_rule_that_may_do_everything_is_made_beside_the_others(tmp_path: Path) -> None:
+    write_rules(tmp_path, [new_rule("reader", LISTEN)])
+    assert [rule.name for rule in ensure_rules(tmp_path)] == ["RootManageSharedAccessKey", "reader"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"rights": ["Send"]}, "holds no key for rule r"),
+        ({"rights": ["Send"], "primary_key": "short-CANARY"}, "holds no key for rule r"),
+        ({"rights": ["Send"], "primary_key": "CANARY;" + KEY}, "holds no key for rule r"),
+        ({"rights": ["Send"], "primary_key": "CANARY " + KEY}, "holds no key for rule r"),
+        ({"rights": ["Send"], "primary_key": KEY, "secondary_key": 5}, "holds no key for rule r"),
+        ({"rights": ["Send", "Manage"], "primary_key": KEY}, "Manage permission should also include"),
+        ({"rights": ["Send", "Send"], "primary_key": KEY}, "more than once"),
+        ({"rights": [], "primary_key": KEY}, "at least one of the rights"),
+        ({"rights": ["Everything"], "primary_key": KEY}, "not 'Everything'"),
+        ({"rights": "Send", "primary_key": KEY}, "must be a list"),
+        ({"rights": [1], "primary_key": KEY}, "must be a list"),
+        ({"rights": ["Send"], "primary_key": KEY, "key": "CANARY" + KEY}, "must be an object with"),
+        ([KEY], "must be an object with"),
+        (None, "must be an object with"),
+    ],
+)
+def test_a_wrong_rule_in_the_file_is_named_and_no_key_is_shown(tmp_path: Path, rule: object, problem: str) -> None:
+    (tmp_path / "keys.json").write_text(json.dumps({"r": rule}))
+    with pytest.raises(BadKeyFile, match=problem) as caught:
+        read_rules(tmp_path)
+    assert KEY not in str(caught.value)
+    assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (json.dumps({"a": KEY, "b": KEY}).replace('"b"', '"a"'), "holds no key"),
+        (json.dumps({"a": KEY, "A": KEY}), "differ in case only"),
+        (json.dumps({"a b": KEY}), "letters, digits"),
+        (json.dumps({"": KEY}), "must not be empty"),
+        (json.dumps({"a" * 257: KEY}), "at most 256 characters"),
+        (json.dumps({f"r{number}": KEY for number in range(13)}), "at most 12"),
+        ("[" * 100_000, "holds no key"),
+    ],
+)
+def test_a_wrong_file_is_refused_and_no_key_is_shown(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "keys.json").write_text(text)
+    with pytest.raises(BadKeyFile, match=problem) as caught:
+        read_rules(tmp_path)
+    assert KEY not in str(caught.value)
+
+
+def test_a_file_that_others_could_read_is_theirs_no_longer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ensure_rules(tmp_path)
+    (tmp_path / "keys.json").chmod(0o644)
+    ensure_rules(tmp_path)
+    assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o600
+    assert "could be read by others" in caplog.text
+
+
+def test_with_the_development_key_the_others_of_the_file_are_in_force_too(tmp_path: Path) -> None:
+    assert [rule.name for rule in served_rules(tmp_path, is_development=True)] == ["RootManageSharedAccessKey"]
+    write_rules(tmp_path, [*ensure_rules(tmp_path), new_rule("reader", LISTEN)])
+    root, reader = served_rules(tmp_path, is_development=True)
+    assert root.secrets() == [DEVELOPMENT_KEY]
+    assert (reader.name, reader.rights) == ("reader", LISTEN)
+
+
+def test_a_watch_notices_every_change_of_the_file_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rules = ensure_rules(tmp_path)
+    watch = KeyWatch(tmp_path, is_development=False)
+    assert watch.look() is None
+    for count in (1, 2):
+        write_rules(tmp_path, [*rules, *[new_rule(f"r{number}", SEND) for number in range(count)]])
+        found = watch.look()
+        assert found is not None
+        assert len(found) == 1 + count
+        assert watch.look() is None
+    (tmp_path / "keys.json").write_text('{"r": "short"}')
+    assert watch.look() is None
+    assert "the rules stay as they are" in caplog.text
+    (tmp_path / "keys.json").unlink()
+    assert watch.look() is None
+    assert "is gone: the rules stay as they are" in caplog.text
+    assert watch.look() is None
 
 
 def test_a_connection_string_has_the_form_the_sdks_read() -> None:
@@ -44,6 +164,9 @@ def test_a_connection_string_has_the_form_the_sdks_read() -> None:
     )
     assert "UseDevelopmentEmulator" not in connection_string("broker.example", 5672, "k", is_clear_text=False)
     assert "sb://[fd00::1]:5672;" in connection_string("fd00::1", 5672, "k")
+    assert connection_string("h", 1, "k", False, "reader", "a/b").endswith(
+        "SharedAccessKeyName=reader;SharedAccessKey=k;EntityPath=a/b;"
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,6 +179,15 @@ def test_a_connection_string_has_the_form_the_sdks_read() -> None:
         "Authorization: CANARY",
         '{"RootManageSharedAccessKey": "CANARY"}',
         '{"PrimaryAccessKey":"CANARY"}',
+        "Authorization: Bearer CANARY",
+        "{'Authorization': 'Bearer CANARY', 'Host': 'x'}",
+        "[(b'authorization', b'SharedAccessSignature sr=x&sig=CANARY'), (b'host', b'x')]",
+        "authorization=CANARY CANARY",
+        "SharedAccessKey = CANARY",
+        "SharedAccessSignature sig=CANARY&sr=x",
+        "<PrimaryKey>CANARY</PrimaryKey><SecondaryKey>CANARY</SecondaryKey>",
+        '{"r": {"rights": ["Send"], "primary_key": "CANARY", "secondary_key": "CANARY"}}',
+        "AccessRule(key='CANARY')",
     ],
 )
 def test_no_log_line_shows_a_secret(text: str) -> None:

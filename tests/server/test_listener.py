@@ -77,7 +77,7 @@ class Port:
         self.listener = Listener(self.door, bind("localhost", 0), asyncio.get_running_loop())
         self.listener.start()
 
-    def make_peer(self, is_secret: bool) -> EchoPeer:
+    def make_peer(self, is_secret: bool, where: str) -> EchoPeer:
         self.secrets.append(is_secret)
         self.peers.append(EchoPeer())
         return self.peers[-1]

@@ -1,19 +1,11 @@
-"""Tracking ids, and the one refusal that is logged here."""
+"""Tracking ids."""
 
-import logging
-
-import pytest
-
-from spillway.server.numbers import REFUSED_TOKEN_EVERY_MS, Tracking
+from spillway.server.numbers import Tracking
 
 
-def test_a_flood_of_refused_tokens_is_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_two_errors_have_the_same_tracking_id() -> None:
     tracking = Tracking("ns")
-    with caplog.at_level(logging.WARNING):
-        texts = [tracking.tracking_text("$cbs", now_ms) for now_ms in (5_000, 5_001, 5_000 + REFUSED_TOKEN_EVERY_MS)]
-        tracking.tracking_text("orders", 10_000)
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 2
-    for line, text in zip(said, (texts[0], texts[2]), strict=True):
-        assert line.startswith("namespace=ns a client's token was refused")
-        assert line.rpartition("TrackingId:")[2] in text
+    texts = {tracking.tracking_text("orders", 5_000) for _ in range(1_000)}
+    assert len(texts) == 1_000
+    for text in texts:
+        assert text.endswith("_ns, SystemTracker:orders, Timestamp:1970-01-01T00:00:05")

@@ -1,6 +1,7 @@
 """What only a disk can break: durable before told, stop at the first failure, one commit for many turns."""
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ from spillway.model.message import SCHEDULED
 from spillway.model.records import EntityRemoved, LoadActive, Turn
 from spillway.store.check import check
 from spillway.store.database import Database
+from spillway.store.directory import DataDirectory
 from spillway.store.errors import StoreError, StoreWriteFailed
-from spillway.store.sqlite import room_bytes
+from spillway.store.sqlite import SqliteJournal, room_bytes
 from tests.store.bad_disk import BadDisk
 from tests.store.listening import ALL, Desk, added, counters, everything, numbers, opened, queue_put, removed
 
@@ -43,6 +45,27 @@ def filled(desk: Desk, count: int) -> Desk:
 
 
 # -- durable before told ------------------------------------------------------------------------------------------
+
+
+def test_only_its_owner_can_read_it_whatever_the_umask_and_whoever_copied_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        directory = DataDirectory(tmp_path / "data")
+        path = directory.journal_path("ns")
+        journal = SqliteJournal(path)
+        journal.recover()
+        journal.close()
+        for each in (path.parent, tmp_path / "data"):
+            assert stat.S_IMODE(each.stat().st_mode) == 0o700
+        for mode in (0o600, 0o666):
+            path.chmod(mode)
+            journal = SqliteJournal(path)
+            journal.recover()
+            assert {stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()} == {0o600}
+            journal.close()
+        directory.close()
+    finally:
+        os.umask(before)
 
 
 def test_nothing_is_told_before_the_sync_has_returned(path: Path, disk: BadDisk) -> None:

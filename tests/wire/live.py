@@ -66,8 +66,8 @@ class LiveBroker(HostedNamespace):
         self.start()
         self.server.door.make_peer = self._make_peer
 
-    def _make_peer(self, is_plain_allowed: bool) -> PumpedPeer:
-        peer = self.server.make_peer(is_plain_allowed)
+    def _make_peer(self, is_plain_allowed: bool, where: str) -> PumpedPeer:
+        peer = self.server.make_peer(is_plain_allowed, where)
         if not self._taps:
             return peer
         return cast(PumpedPeer, TappedPeer(peer, self._taps[-1]))

@@ -59,16 +59,19 @@ class Administration:
             path = decode_path(request.scope["raw_path"])
             query = request.scope["query_string"].decode("ascii", "replace")
             self.authorise(request, path, query)
-            if is_control(path):
-                body = await read_body(request)
-                return json_response(await self.control.answer(request.method, path, query, body), 200)
-            target = parse_target(path)
+            target = None if is_control(path) else parse_target(path)
             body = await read_body(request)
+            rule = self.authorise(request, path, query)  # again: a body takes its time, and a rule may go meanwhile
+            if target is None:
+                answer = await self.control.answer(request.method, path, query, body)
+                self.note(request, rule, path)
+                return json_response(answer, 200)
             if self.namespace.is_counted:
                 await self.count()
             call = Call(request.method, target, query, base_of(request), request.headers.get("if-match"), body)
             etag = await self.service.etag_of(target)
             reply = await self.service.answer(call)
+            self.note(request, rule, path, reply.changes)
             if call.if_match is not None:
                 etag = await self.service.etag_of(target)
             return response_of(reply, etag)
@@ -89,12 +92,21 @@ class Administration:
         if isinstance(answer, Failed):
             raise answer.error
 
-    def authorise(self, request: Request, path: str, query: str) -> None:
+    def authorise(self, request: Request, path: str, query: str) -> str:
+        """The name of the rule that allows it."""
         token = request.headers.get("authorization", "")
         sent = request.scope["raw_path"].decode("ascii", "replace") + (f"?{query}" if query else "")
-        problem = self.namespace.authorise(token, path, sent)
-        if problem is not None:
-            raise Fault(401, problem)
+        verdict = self.namespace.gate.judge(token, path, sent, where_of(request))
+        if verdict.problem is not None:
+            raise Fault(401, verdict.problem)
+        return verdict.rule
+
+    def note(self, request: Request, rule: str, path: str, changes: tuple[str, ...] = ()) -> None:
+        """For the audit log: what was changed, not what was read."""
+        if request.method in ("GET", "HEAD"):
+            return
+        for change in changes or ("",):
+            self.namespace.audit.done(where_of(request), request.method, rule, path, change)
 
     def refusal(self, request: Request, path: str, fault: Fault, etag: str | None) -> Response:
         now_ms = self.namespace.now_ms()
@@ -109,6 +121,10 @@ class Administration:
         if fault.closes:
             response.headers["Connection"] = "close"
         return response
+
+
+def where_of(request: Request) -> str:
+    return "" if request.client is None else request.client.host
 
 
 def refuse_head(request: Request) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree.ElementTree import Element
 
+from spillway.admin.access import ELEMENT, access_rules_xml, read_access_rules
 from spillway.admin.atom import children_of, description_xml, tag, text_of
 from spillway.admin.durations import NEVER, duration_text, moment_text, parse_duration_ms, time_span_text
 from spillway.admin.faults import MORE, Fault, bad_request, bad_value, unserved
@@ -64,9 +65,9 @@ def read_description(element: Element, kind: str, version: str, is_update: bool)
     refuse_version(fields, kind, version)
     for name, text in ((name, text_of(child)) for name, child in fields.items()):
         refuse_unserved(name, text, kind, is_update)
-    if fields.get("AuthorizationRules") is not None and len(fields["AuthorizationRules"]):
-        raise unserved("A queue or topic with AuthorizationRules of its own")
     settings = EntitySettings()
+    if ELEMENT in fields and kind != SUBSCRIPTION:
+        settings.access_rules = read_access_rules(fields[ELEMENT])
     default_rule = None
     for name, child in fields.items():
         if name == "DefaultRuleDescription" and kind == SUBSCRIPTION:
@@ -134,6 +135,8 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
         if not is_update:
             raise bad_request(f"Bad Request. {MORE}.")
         integer(name, text, MESSAGE_KB, MESSAGE_KB)
+    elif name == ELEMENT and kind == SUBSCRIPTION:
+        raise bad_request(f"'{name}' is not a property of a {kind}: it takes those of its topic.")
     elif name not in READ_ONLY and name not in ONE_VALUE and name not in NOT_READ:
         raise bad_request(f"'{name[:100]}' is not a property of a {kind}.")
 
@@ -250,7 +253,7 @@ def queue_fields(shown: Description, base: str) -> list[tuple[str, str]]:
         field("SizeInBytes", str(shown.size_bytes)),
         field("MessageCount", str(count)),
         field("IsAnonymousAccessible", "false"),
-        field("AuthorizationRules", ""),
+        (ELEMENT, access_rules_xml(settings.access_rules)),
         field("Status", settings.status),
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),
@@ -279,7 +282,7 @@ def topic_fields(shown: Description) -> list[tuple[str, str]]:
         field("SizeInBytes", str(shown.size_bytes)),
         field("FilteringMessagesBeforePublishing", "false"),
         field("IsAnonymousAccessible", "false"),
-        field("AuthorizationRules", ""),
+        (ELEMENT, access_rules_xml(settings.access_rules)),
         field("Status", settings.status),
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),

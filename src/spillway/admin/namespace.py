@@ -15,12 +15,34 @@ class Pump(Protocol):
     def ask_together(self, make_requests: list[Callable[[int], Request]]) -> Awaitable[list[Answer]]: ...
 
 
+class Verdict(Protocol):
+    """Whether a request may be answered."""
+
+    @property
+    def problem(self) -> str | None:
+        """What to answer instead; None if it may."""
+
+    @property
+    def rule(self) -> str:
+        """The shared access rule whose key allowed it."""
+
+
+class Gate(Protocol):
+    def judge(self, token: str, path: str, sent: str, where: str) -> Verdict:
+        """Whether the token is good and has the right Manage on `path`, decoded; `sent` is path and query as they came,
+        `where` the client's address."""
+
+
+class Audit(Protocol):
+    def done(self, where: str, what: str, rule: str, path: str, change: str = "") -> None: ...
+
+
 @dataclass(frozen=True)
 class AdministeredNamespace:
     name: str
     pump: Pump
-    # Token, path as decoded, path and query as sent -> why not, or None: the token is good and has the right Manage.
-    authorise: Callable[[str, str, str], str | None]
+    gate: Gate
+    audit: Audit
     now_ms: Callable[[], int]
     real_ms: Callable[[], int]  # the same, as if nobody had moved the clock
     tracking_text: Callable[[str, int], str]

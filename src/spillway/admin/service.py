@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from spillway.admin import faults, paths
+from spillway.admin.access import ELEMENT, completed
 from spillway.admin.atom import Entry, Feed, local_name, nothing_here, parse_description, tag
 from spillway.admin.atom import description_xml as described
 from spillway.admin.descriptions import (
@@ -39,6 +40,7 @@ from spillway.broker.commands import (
 )
 from spillway.broker.effects import Description, Descriptions, Failed, Rules
 from spillway.broker.topic import CompiledRule
+from spillway.model.access import access_changes
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC
 from spillway.model.errors import BrokerError, EntityAlreadyExists, EntityNotFound
 from spillway.model.rules import Rule
@@ -85,6 +87,7 @@ class Reply:
     body: str = ""
     content_type: str | None = None
     etag: str | None = None
+    changes: tuple[str, ...] = ()  # of shared access rules, for the audit log
 
 
 class Service:
@@ -182,6 +185,7 @@ class Service:
         asked = self.read_asked(call, (QUEUE, TOPIC))
         path = call.target.root
         before = await self.find(path)
+        changes = self.complete_access(call, asked, before)
         if call.if_match is None:
             error = await self.do(lambda number: CreateEntity(number, asked.kind, path, asked.settings))
             if error is not None:
@@ -190,7 +194,17 @@ class Service:
             if before is None:
                 raise faults.nothing_to_update()
             await self.update(call, asked, before)
-        return await self.put_reply(call, asked)
+        return await self.put_reply(call, asked, changes)
+
+    def complete_access(self, call: Call, asked: Asked, before: Description | None) -> tuple[str, ...]:
+        """Shared access rules as they will be, and what changes about them. An update without them leaves them be."""
+        is_update = call.if_match is not None and before is not None
+        known = before.settings.access_rules if is_update and before is not None else []
+        if is_update and ELEMENT not in asked.names:
+            asked.settings.access_rules = known
+        else:
+            asked.settings.access_rules = completed(asked.settings.access_rules, known, self.namespace.now_ms())
+        return tuple(access_changes(known, asked.settings.access_rules))
 
     async def update(self, call: Call, asked: Asked, before: Description) -> None:
         if before.kind != asked.kind:
@@ -204,7 +218,7 @@ class Service:
         if error is not None:
             raise faults.of_broker(error)
 
-    async def put_reply(self, call: Call, asked: Asked) -> Reply:
+    async def put_reply(self, call: Call, asked: Asked, changes: tuple[str, ...] = ()) -> Reply:
         is_update = call.if_match is not None
         found = await self.find(call.target.entity_path)
         if found is None:  # deleted by another request in the same moment
@@ -213,7 +227,7 @@ class Service:
         entry.content = write_description(found, call.version, call.base, hidden_after(asked, is_update))
         if is_update and found.kind != SUBSCRIPTION:
             entry.published_ms = None
-        return Reply(200 if is_update else 201, entry.xml(), ENTRY)
+        return Reply(200 if is_update else 201, entry.xml(), ENTRY, changes=changes)
 
     def read_asked(self, call: Call, kinds: tuple[str, ...]) -> Asked:
         element = parse_description(call.body)

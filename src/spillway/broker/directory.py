@@ -17,6 +17,7 @@ from spillway.broker.status import refuse_status
 from spillway.broker.throttle import Throttle
 from spillway.broker.topic import CompiledRule, PropertyAccess, Subscription, Topic
 from spillway.broker.window import ResidentBudget
+from spillway.model.access import AccessBook, access_rules_problem
 from spillway.model.entity import (
     DEAD_LETTER_QUEUE,
     QUEUE,
@@ -45,8 +46,13 @@ from spillway.model.rules import CorrelationFilter, Rule, default_rule, rule_nam
 
 
 class Directory:
-    def __init__(self, namespace: str, tokens: LockTokens, access: PropertyAccess, quotas: Quotas) -> None:
+    """`book` has the shared access rules of the namespace; those of its entities are kept in it."""
+
+    def __init__(
+        self, namespace: str, tokens: LockTokens, access: PropertyAccess, quotas: Quotas, book: AccessBook
+    ) -> None:
         self.namespace = namespace
+        self.book = book
         self.tokens = tokens
         self.access = access
         self.quotas = quotas
@@ -108,6 +114,7 @@ class Directory:
         if kind == SUBSCRIPTION:
             return (
                 refuse_status(kind, settings)
+                or self._refuse_access_rules(path, settings)
                 or self._refuse_subscription(path, settings)
                 or refuse_forwards(path, settings, self.queues, self.topics)
             )
@@ -116,7 +123,19 @@ class Directory:
                 f"The namespace '{self.namespace}' has {self.entity_count} queues and topics, "
                 f"the most it may have (limit entities)."
             )
-        return refuse_status(kind, settings) or refuse_forwards(path, settings, self.queues, self.topics)
+        return (
+            refuse_status(kind, settings)
+            or self._refuse_access_rules(path, settings)
+            or refuse_forwards(path, settings, self.queues, self.topics)
+        )
+
+    def _refuse_access_rules(self, path: str, settings: EntitySettings) -> BrokerError | None:
+        if not settings.access_rules:
+            return None
+        problem = access_rules_problem(settings.access_rules)
+        if split_subscription(path)[0]:
+            problem = "a subscription takes the shared access rules of its topic"
+        return None if problem is None else ArgumentError(f"AuthorizationRules of '{path}': {problem}.")
 
     def _refuse_subscription(self, path: str, settings: EntitySettings) -> BrokerError | None:
         topic = self.topics.get(entity_key(split_subscription(path)[0]))
@@ -185,6 +204,7 @@ class Directory:
             queue = Queue(entity_id, path, settings, None, self.tokens, self.budget, loads, Usage())
             queue.share = self.throttle.share_for(path, 1)
             self.entity_count += 1
+            self.book.put(entity_key(path), settings.access_rules)
         return self._enter(queue, loads)
 
     def _add_dead_letters(self, entity_id: int, parent: Queue) -> Queue:
@@ -203,6 +223,7 @@ class Directory:
         loads.owner = topic
         self.topics[entity_key(path)] = topic
         self.by_id[entity_id] = topic
+        self.book.put(entity_key(path), settings.access_rules)
         return topic
 
     def _new_loads(self) -> Loads:
@@ -240,7 +261,7 @@ class Directory:
 
     def refuse_update(self, entity: Entity, settings: EntitySettings) -> BrokerError | None:
         if not isinstance(entity, Queue):
-            return refuse_status(TOPIC, settings)
+            return refuse_status(TOPIC, settings) or self._refuse_access_rules(entity.path, settings)
         if entity.dead_letters is None:
             return NotAllowed(f"'{entity.path}' takes its settings from the entity it belongs to.")
         if settings.requires_session != entity.settings.requires_session:
@@ -248,7 +269,11 @@ class Directory:
                 f"The value for the RequiresSession property of an existing entity ('{entity.path}') cannot be "
                 "changed. Delete the entity and create it again."
             )
-        return refuse_status(QUEUE, settings) or refuse_forwards(entity.path, settings, self.queues, self.topics)
+        return (
+            refuse_status(QUEUE, settings)
+            or self._refuse_access_rules(entity.path, settings)
+            or refuse_forwards(entity.path, settings, self.queues, self.topics)
+        )
 
     def update(self, entity: Entity, settings: EntitySettings, decided: Decided) -> None:
         """Locks are lost when an entity changes (contract H16). The rules of a subscription stay as they are."""
@@ -261,6 +286,8 @@ class Directory:
             if isinstance(changed, Queue):
                 changed.drop_locks(decided)
                 self._change_forwarding(changed, decided)
+        if not isinstance(entity, Subscription):
+            self.book.put(entity_key(entity.path), settings.access_rules)
         self.remember(entity, decided)
 
     def _change_forwarding(self, queue: Queue, decided: Decided) -> None:
@@ -351,4 +378,5 @@ class Directory:
             del self.topics[key]
         else:
             del self.queues[key]
+        self.book.put(key, [])
         del self.by_id[entity.entity_id]

@@ -75,6 +75,7 @@ from spillway.broker.status import refuse_receiver, refuse_request, refuse_sende
 from spillway.broker.sweeps import SweepDue, SweepExpired
 from spillway.broker.throttle import operations_of
 from spillway.broker.topic import PropertyAccess, Subscription
+from spillway.model.access import AccessBook
 from spillway.model.entity import SUBSCRIPTION, EntitySettings, entity_key
 from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, QuotaExceeded, entity_disabled
 from spillway.model.message import NEVER, Message
@@ -93,10 +94,17 @@ class Namespace:
         token_seed: bytes,
         access: PropertyAccess | None = None,
         quotas: Quotas | None = None,
+        book: AccessBook | None = None,
     ) -> None:
         self.name = name
         self.quotas = quotas or Quotas()
-        self.directory = Directory(name, LockTokens(token_seed), access or PropertyAccess(), self.quotas)
+        self.directory = Directory(
+            name,
+            LockTokens(token_seed),
+            access or PropertyAccess(),
+            self.quotas,
+            AccessBook() if book is None else book,
+        )
         self.throttle = self.directory.throttle
         self.store_bytes = 0  # what all entities hold, if there is a limit to it
         self.directory.last_entity_id = catalogue.last_entity_id

@@ -16,17 +16,16 @@ def administer(server: "NamespaceServer") -> "Front":
     from spillway.admin.faults import MANAGE_NEEDED, NOT_CLAIMED
     from spillway.admin.front import Front
     from spillway.admin.namespace import AdministeredNamespace
-    from spillway.dialect.rights import MANAGE
     from spillway.model.quotas import NO_LIMIT
     from spillway.server.keys import is_key_known
     from spillway.server.tokens import TokenGate
 
-    gate = TokenGate(server.rights, server.clock, MANAGE, MANAGE_NEEDED, NOT_CLAIMED)
     front = Front(
         AdministeredNamespace(
             name=server.options.name,
             pump=server.pump,
-            authorise=gate.refuse,
+            gate=TokenGate(server.rights, server.clock, server.audit, MANAGE_NEEDED, NOT_CLAIMED),
+            audit=server.audit,
             now_ms=server.clock.now_ms,
             real_ms=server.clock.real_ms,
             tracking_text=server.tracking.tracking_text,

@@ -94,5 +94,8 @@ def _usage_text(text: str, context: typer.Context | None) -> str:
 
 
 def _say(*lines: str) -> None:
+    """Whatever was typed or stood in a file may come back in an error: a key in it does not."""
+    from spillway.server.logs import redact
+
     for line in lines:
-        print(f"spillway: {line}", file=sys.stderr)
+        print(f"spillway: {redact(line)}", file=sys.stderr)

@@ -49,6 +49,11 @@ class Broker:
         self, method: str, resource: str, body: dict[str, Any] | None = None, query: dict[str, str] | None = None
     ) -> Any:
         """The answer to a request, read from JSON. `CommandError` with the broker's own words if it refuses."""
+        path = f"/$spillway/{resource}" + (f"?{urlencode(query)}" if query else "")
+        return read_answer(*self.send(method, path, None if body is None else json.dumps(body)))
+
+    def send(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
+        """Status and text of the answer to any request."""
         from spillway.client.connection_string import parse_connection_string
         from spillway.client.credentials import sign_sas
 
@@ -58,15 +63,13 @@ class Broker:
             raise UsageError(f"{VARIABLE}: {error}") from None
         if parts.key_name is None or parts.key is None:
             raise UsageError(f"{VARIABLE}: a SharedAccessKeyName and a SharedAccessKey are needed")
-        path = f"/$spillway/{resource}" + (f"?{urlencode(query)}" if query else "")
         port = parts.port_for(tls=not parts.is_emulator)
         token = sign_sas(f"https://{parts.authority}", parts.key_name, parts.key, int(time.time()) + TOKEN_S)
         connection = self._connect(parts.address, port, parts.is_emulator)
         try:
-            sent = None if body is None else json.dumps(body)
-            connection.request(method, path, sent, {"Authorization": token})
+            connection.request(method, path, body, {"Authorization": token})
             response = connection.getresponse()
-            status, text = response.status, response.read().decode("utf-8", "replace")
+            return response.status, response.read().decode("utf-8", "replace")
         except ssl.SSLCertVerificationError as error:
             raise CommandError(
                 f"{parts.host}:{port} has a certificate that is not trusted; name its authority with --ca-file"
@@ -76,7 +79,6 @@ class Broker:
             raise CommandError(f"no broker answers on {parts.host}:{port}: {why}") from error
         finally:
             connection.close()
-        return read_answer(status, text)
 
     def _connect(self, host: str, port: int, is_clear_text: bool) -> http.client.HTTPConnection:
         if is_clear_text:

@@ -21,6 +21,8 @@ from spillway.cli.serve import EntityPlan, NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
     from spillway.admin.front import Front
+    from spillway.model.access import AccessRule
+    from spillway.server.keys import KeyWatch
     from spillway.server.namespace_server import NamespaceServer, ServerOptions
     from spillway.store.directory import DataDirectory
     from spillway.store.journal import Journal
@@ -32,6 +34,7 @@ EXIT_FAILED: Final = 1
 RUNNING_FILE: Final = "running.json"  # where this directory's namespaces were last served; no secrets
 FILES_WANTED: Final = 16_384
 NAMES_SHOWN_MAX: Final = 10
+LOOK_AT_KEYS_S: Final = 0.25
 # Messages are plain values without cycles: looking for garbage among them every 700 allocations is time lost.
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 
@@ -59,8 +62,9 @@ def run_loop(plan: ServePlan, directory: "DataDirectory") -> int:
 
 async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
     from spillway.cli.administration import administer, warm_up
+    from spillway.dialect.rights import Rights
     from spillway.server.clock import BrokerClock, MovableClock
-    from spillway.server.keys import DEVELOPMENT_KEY, ensure_key, root_rights
+    from spillway.server.keys import KeyWatch, served_rules
     from spillway.server.namespace_server import NamespaceServer, ServerOptions
     from spillway.server.tls import ensure_certificates, server_context
 
@@ -68,7 +72,8 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
     on_signals(stopping)
     data = directory.path
     with explained(data):
-        key = DEVELOPMENT_KEY if plan.is_development else ensure_key(data)
+        watch = KeyWatch(data, plan.is_development)
+        rules = served_rules(data, plan.is_development)
         certificates = ensure_certificates(data / "tls", plan.host)
         tls = server_context(certificates)
     make_clock = MovableClock if plan.is_clock_movable else BrokerClock
@@ -86,14 +91,14 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
             )
             with explained(data):
                 journal = open_journal(plan, directory, namespace)
-                servers.append(NamespaceServer(options, journal, root_rights(key), tls, fail_stop, None, make_clock))
+                servers.append(NamespaceServer(options, journal, Rights(rules), tls, fail_stop, None, make_clock))
             fronts.append(administer(servers[-1]))
             await begin(servers[-1], namespace)
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        announce(plan, data, servers, key, certificates.ca)
+        announce(plan, data, servers, root_key_of(rules), certificates.ca)
         await warm_up(fronts)
-        await stopping.wait()
+        await follow_keys(watch, servers, stopping)
         log.info("stopping")
     finally:
         for front in fronts:
@@ -101,6 +106,24 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
         await asyncio.gather(*(server.stop() for server in servers))
     log.info("stopped")
     return EXIT_OK
+
+
+async def follow_keys(watch: "KeyWatch", servers: "list[NamespaceServer]", stopping: asyncio.Event) -> None:
+    """Until it is time to stop: what `spillway key` writes into the data directory is in force within a second."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), LOOK_AT_KEYS_S)
+            return
+        rules = watch.look()
+        if rules is not None:
+            for server in servers:
+                server.set_rules(rules, "the key file")
+
+
+def root_key_of(rules: "list[AccessRule]") -> str:
+    from spillway.server.keys import KEY_NAME
+
+    return next(rule.primary_key for rule in rules if rule.name == KEY_NAME)
 
 
 async def begin(server: "NamespaceServer", namespace: NamespacePlan) -> None:

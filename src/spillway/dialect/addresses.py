@@ -38,6 +38,15 @@ def strip_authority(text: str) -> str:
     return text.strip("/")
 
 
+def authority_of(text: str) -> str:
+    """Host and port of a URI; empty when the text is none."""
+    at = text.find("://")
+    if at < 0 or "/" in text[:at]:
+        return ""
+    slash = text.find("/", at + 3)
+    return text[at + 3 :] if slash < 0 else text[at + 3 : slash]
+
+
 def parse_address(text: str) -> Address:
     path = strip_authority(text)
     key = path.lower()

@@ -70,6 +70,7 @@ RENEW_SESSION: Final = "com.microsoft:renew-session-lock"
 LIST_SESSIONS: Final = "com.microsoft:get-message-sessions"
 SESSION_OPERATIONS: Final = (GET_SESSION_STATE, SET_SESSION_STATE, RENEW_SESSION, LIST_SESSIONS)
 SESSIONS_LISTED_MAX: Final = 1_000
+AUDITED: Final = (BATCH_DELETE, ADD_RULE, REMOVE_RULE)  # what an operator may want to know who did it
 
 STATUS_CODE: Final = "statusCode"
 STATUS_DESCRIPTION: Final = "statusDescription"

@@ -11,7 +11,8 @@ from spillway.amqp.performatives import ACCEPTED
 from spillway.broker.commands import Request
 from spillway.broker.effects import Answer, Failed, Swallowed
 from spillway.dialect import cbs, management
-from spillway.dialect.addresses import CBS
+from spillway.dialect.addresses import CBS, strip_authority
+from spillway.dialect.audit import Audit
 from spillway.dialect.errors import Tracker, tracked_text
 from spillway.dialect.links import (
     HELD_REPLY_BYTES_MAX,
@@ -22,6 +23,7 @@ from spillway.dialect.links import (
 )
 from spillway.dialect.outbox import Outbox
 from spillway.dialect.requests import RequestMessage, decode_request, encode_response
+from spillway.dialect.rights import claimed_rule
 from spillway.dialect.standing import Standing
 from spillway.model.errors import BrokerError, NotAllowed, ServerBusy
 
@@ -47,11 +49,12 @@ class PendingRequest(management.Pending):
 
 
 class Nodes:
-    def __init__(self, standing: Standing, outbox: Outbox, ids: Ids, tracker: Tracker) -> None:
+    def __init__(self, standing: Standing, outbox: Outbox, ids: Ids, tracker: Tracker, audit: Audit) -> None:
         self.standing = standing
         self.outbox = outbox
         self.ids = ids
         self.tracker = tracker
+        self.audit = audit
         self.is_writable = True  # the client reads what we say
         self.requests: dict[int, PendingRequest] = {}
         self.replies: dict[str, list[ReplyLink]] = {}  # by session and node
@@ -112,21 +115,23 @@ class Nodes:
     def _put_token(self, request: RequestMessage, reply: ReplyLink, now_ms: int) -> None:
         code = cbs.ACCEPTED
         text = "Accepted"
+        put: cbs.PutToken | None = None
         try:
             put = cbs.read_put_token(request)
             self.standing.put_token(put.token, put.audience, now_ms)
         except BrokerError as error:
             code = error.status_code
             text = tracked_text(error.description, self.tracker, "$cbs", now_ms)
+            name = "" if put is None else claimed_rule(put.token)
+            audience = "" if put is None else strip_authority(put.audience)
+            self.audit.refused("put-token", name, audience, error.description)
         self._reply(reply, encode_response(request.message_id, cbs.status_properties(code, text), None))
 
     def _manage(self, node: RequestLink, request: RequestMessage, reply: ReplyLink, now_ms: int) -> None:
         operation = ""
         try:
             operation = request.text("operation")
-            denied = self.standing.denial(node.scope, management.rights_for(operation), now_ms)
-            if denied is not None:
-                raise denied
+            self._check_rights(node, operation, now_ms)
             self._check_room()
             number = self.ids.next()
             command = management.read_command(operation, number, node.path, request.body, self.tracker)
@@ -141,6 +146,15 @@ class Nodes:
             self._browse()
         else:
             self.outbox.commands.append(command)
+
+    def _check_rights(self, node: RequestLink, operation: str, now_ms: int) -> None:
+        rights = management.rights_for(operation)
+        denied = self.standing.denial(node.scope, rights, now_ms)
+        if denied is not None:
+            self.audit.refused(operation, self.standing.rule_names(), node.scope, denied.description)
+            raise denied
+        if operation in management.AUDITED:
+            self.audit.done(operation, self.standing.rule_for(node.scope, rights, now_ms), node.path)
 
     def _check_room(self) -> None:
         requests_max = REQUESTS_MAX if self.is_writable else REQUESTS_UNREAD_MAX

@@ -41,10 +41,11 @@ from spillway.broker.effects import (
     Swallowed,
 )
 from spillway.dialect import cbs, management, sasl
-from spillway.dialect.addresses import CBS
+from spillway.dialect.addresses import CBS, shown
 from spillway.dialect.admission import admit_transfer
 from spillway.dialect.annotations import BATCH_FORMAT, ENTITY_TYPE, LOCKED_UNTIL_UTC, SESSION_FILTER
 from spillway.dialect.attaching import Directory, MissingEntities, open_link, shown_address
+from spillway.dialect.audit import Audit, NoAudit
 from spillway.dialect.delivery import encode_delivery
 from spillway.dialect.errors import Tracker, amqp_error
 from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
@@ -75,10 +76,11 @@ INCOMING_WINDOW: Final = (1 << 31) - 1  # Python counts its transfers in its own
 class PeerOptions:
     """`namespace` is what error texts call us: `sb://<namespace>/<entity>`."""
 
-    def __init__(self, namespace: str, quotas: Quotas | None = None) -> None:
+    def __init__(self, namespace: str, quotas: Quotas | None = None, audit: Audit | None = None) -> None:
         self.namespace = namespace
         self.container_id = namespace
         self.quotas = quotas or Quotas()
+        self.audit: Audit = NoAudit() if audit is None else audit
 
 
 class Peer:
@@ -101,7 +103,8 @@ class Peer:
         self.now_ms = now_ms
         self.standing = Standing(rights, self.connection.options, options.quotas)
         self.outbox = Outbox()
-        self.nodes = Nodes(self.standing, self.outbox, ids, tracker)
+        self.audit = options.audit
+        self.nodes = Nodes(self.standing, self.outbox, ids, tracker, options.audit)
         self.is_writable = True
         self.refusal: BrokerError | None = None  # why it cannot stay: what it hears when it asks for a link
         self.links: dict[int, PeerLink] = {}
@@ -188,6 +191,16 @@ class Peer:
             self._break()
             raise
 
+    def review(self, now_ms: int) -> None:
+        """Shared access rules have changed: what they no longer allow ends here and now."""
+        self.now_ms = now_ms
+        try:
+            self.standing.review(now_ms)
+            self._end_unauthorised("The shared access rule or key of this link has changed or gone. ", now_ms)
+        except Exception:
+            self._break()
+            raise
+
     def lost(self) -> None:
         """The socket has gone."""
         self._forget_all()
@@ -249,8 +262,10 @@ class Peer:
 
     def _on_sasl(self, event: SaslRequested) -> None:
         verdict = sasl.judge(event.mechanism, event.response, self.standing.rights, self.is_plain_allowed)
-        if verdict.grant is not None:
-            self.standing.allow(verdict.grant)
+        for grant in verdict.grants:
+            self.standing.allow(grant)
+        if verdict.code != sasl.OK:
+            self.audit.refused("sasl", verdict.name, "", f"SASL {shown(event.mechanism)} failed")
         self.connection.sasl_done(verdict.code)
 
     # -- sends ----------------------------------------------------------------------------------------------------
@@ -366,10 +381,7 @@ class Peer:
             user = opening.link
             if self.refusal is not None and user.address.node != CBS:
                 raise self.refusal
-            if user.rights:
-                denied = self.standing.denial(user.scope, user.rights, now_ms)
-                if denied is not None:
-                    raise denied
+            self._check_rights(user, now_ms)
         except BrokerError as error:
             link.refuse(amqp_error(error, self.tracker, shown_address(link), now_ms))
             if link.attach is not None:
@@ -382,6 +394,15 @@ class Peer:
             self.outbox.commands.append(opening.command)
         else:
             self._accept_node(user)
+
+    def _check_rights(self, user: PeerLink, now_ms: int) -> None:
+        if user.rights == 0:
+            assert user.address.node == CBS, "everything but $cbs needs a right"
+            return
+        denied = self.standing.denial(user.scope, user.rights, now_ms)
+        if denied is not None:
+            self.audit.refused("attach", self.standing.rule_names(), user.scope, denied.description)
+            raise denied
 
     def _accept_node(self, user: PeerLink) -> None:
         """A link to `$cbs` or `$management` ends here, not in the core."""
@@ -543,13 +564,14 @@ class Peer:
     def _expire_tokens(self, now_ms: int) -> None:
         """Links live as long as their token: nothing is said on them after it ran out."""
         self.standing.expire(now_ms)
+        self._end_unauthorised("The token of this link has expired. ", now_ms)
+
+    def _end_unauthorised(self, why: str, now_ms: int) -> None:
         for user in list(self.links.values()):
             if user.rights:
                 denied = self.standing.denial(user.scope, user.rights, now_ms)
                 if denied is not None:
-                    self._end_link(
-                        user, Unauthorized("The token of this link has expired. " + denied.description), now_ms
-                    )
+                    self._end_link(user, Unauthorized(why + denied.description), now_ms)
 
     def _close(self, error: BrokerError) -> None:
         self._forget_all()

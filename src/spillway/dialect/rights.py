@@ -1,8 +1,8 @@
-"""Who may do what: shared access rules, tokens signed with their keys, and the one function that decides.
+"""Who may do what: tokens signed with the keys of shared access rules, and the one function that decides.
 
-A token is checked once, at `put-token`, and becomes a `Grant` of that connection: a scope, rights and an end. Every
-attach, every `$management` operation and the clock's tick ask `authorise`, which denies what no grant allows.
-No text made here shows a key, a signature or a token.
+A token is checked once, at `put-token` or with an HTTP request, and becomes a `Grant`: what it was put for, rights and
+an end. Every attach, every `$management` operation, every HTTP request and the clock's tick ask `authorise`, which
+denies what no grant allows. No text made here shows a key, a signature or a token.
 """
 
 import base64
@@ -12,14 +12,22 @@ import hmac
 from typing import Final
 from urllib.parse import unquote
 
-from spillway.dialect.addresses import shown, strip_authority
-from spillway.model.entity import entity_key
+from spillway.dialect.addresses import authority_of, shown, strip_authority
+from spillway.model.access import (
+    ALL_RIGHTS,
+    LISTEN,
+    MANAGE,
+    NAMESPACE_SCOPE,
+    SEND,
+    AccessBook,
+    AccessRule,
+    rights_text,
+)
+from spillway.model.entity import entity_key, root_key
 from spillway.model.errors import QuotaExceeded, Unauthorized
 
-SEND: Final = 1
-LISTEN: Final = 2
-MANAGE: Final = 4
-ANY: Final = SEND | LISTEN | MANAGE  # "at least one of them"
+ANY: Final = ALL_RIGHTS  # "at least one of them"
+__all__ = ["ANY", "LISTEN", "MANAGE", "SEND", "AccessBook", "AccessRule", "Grant", "Grants", "Rights", "authorise"]
 
 FOR_EVER: Final = 1 << 62  # an end in ms that never comes: SASL PLAIN
 
@@ -33,26 +41,24 @@ _FIELDS: Final = ("sr", "sig", "se", "skn")
 _NO_KEY: Final = b"\x00" * 32  # signs for key names that do not exist, so that they take as long
 
 
-class AccessRule:
-    """A shared access rule of the namespace: whoever knows the key has the rights. Manage brings the other two."""
-
-    def __init__(self, name: str, key: str, rights: int) -> None:
-        self.name = name
-        self.key = key
-        self.rights = rights | SEND | LISTEN if rights & MANAGE else rights
-
-
 class Grant:
-    """What a connection was allowed by one token: `rights` on everything under `scope` until `expires_ms`."""
+    """What one token allows: what its rule allows, on everything under `scope`, until `expires_ms`.
 
-    def __init__(self, scope: str, rights: int, expires_ms: int) -> None:
-        self.scope = scope  # an entity key; empty: the whole namespace
+    A rule of an entity reaches that entity and its parts (subscriptions, dead letters, nodes), wherever the token was
+    put: `rule_scope` is the entity's key, or empty for a rule of the namespace.
+    """
+
+    def __init__(self, scope: str, rule_scope: str, rule_name: str, key: str, rights: int, expires_ms: int) -> None:
+        self.scope = scope  # an entity key or the key of a part; empty: everything that the rule reaches
+        self.rule_scope = rule_scope
+        self.rule_name = rule_name
+        self.key = key
         self.rights = rights
         self.expires_ms = expires_ms
 
 
 class Grants:
-    """Everything one connection is allowed. A new token for the same scope replaces the older one."""
+    """Everything one client is allowed. A new token for the same scope replaces the older one."""
 
     def __init__(self) -> None:
         self.by_scope: dict[str, Grant] = {}
@@ -74,80 +80,142 @@ class Grants:
         for scope in [grant.scope for grant in self.by_scope.values() if grant.expires_ms <= now_ms]:
             del self.by_scope[scope]
 
+    def review(self, book: AccessBook) -> None:
+        """The rules have changed: drop what was signed with a key that is gone, and keep to the rights of today."""
+        for grant in list(self.by_scope.values()):
+            rule = book.find(grant.rule_scope, grant.rule_name)
+            if rule is None or not rule.has_key(grant.key):
+                del self.by_scope[grant.scope]
+            else:
+                grant.rights = rule.rights
+
 
 def authorise(grants: Grants, path: str, rights: int, now_ms: int) -> Unauthorized | None:
-    """The one decision. None: a live grant on `path` or a parent of it holds one of `rights`; else why not.
-
-    Scopes cover whole segments: a token for `queue1` says nothing about `queue10` (B20).
-    """
-    scope = entity_key(path)
-    while True:
-        grant = grants.by_scope.get(scope)
-        if grant is not None and grant.expires_ms > now_ms and grant.rights & rights:
-            return None
-        if not scope:
-            break
-        at = scope.rfind("/")
-        scope = "" if at < 0 else scope[:at]
+    """The one decision. None: a live grant on `path` or a parent of it holds one of `rights`; else why not."""
+    if find_grant(grants, path, rights, now_ms) is not None:
+        return None
     return Unauthorized(
         f"Unauthorized access. '{rights_text(rights)}' claim(s) are required to perform this operation on "
-        f"'{shown(path)}', and this connection has put no valid token that carries them."
+        f"'{shown(path)}', and no valid token that carries them was put."
     )
 
 
-def rights_text(rights: int) -> str:
-    names = []
-    if rights & MANAGE:
-        names.append("Manage")
-    if rights & SEND:
-        names.append("Send")
-    if rights & LISTEN:
-        names.append("Listen")
-    return ",".join(names)
+def find_grant(grants: Grants, path: str, rights: int, now_ms: int) -> Grant | None:
+    """Which grant allows it; None, the answer to everything that is not allowed, if none does.
+
+    Scopes cover whole segments: a token for `queue1` says nothing about `queue10` (B20). A rule of the entity `a`
+    says nothing about the entity `a/b`, which only happens to be called so.
+    """
+    scope = entity_key(path)
+    root = root_key(scope)
+    while True:
+        grant = grants.by_scope.get(scope)
+        if grant is not None and grant.expires_ms > now_ms and grant.rights & rights:
+            if grant.rule_scope == NAMESPACE_SCOPE or grant.rule_scope == root:
+                return grant
+        if not scope:
+            return None
+        at = scope.rfind("/")
+        scope = "" if at < 0 else scope[:at]
 
 
 class Rights:
-    """The rules of a namespace, and whether a token or a password is good under them."""
+    """The rules of a namespace and of its entities, and whether a token or a password is good under them."""
 
     def __init__(self, rules: list[AccessRule]) -> None:
-        self.rules: dict[str, AccessRule] = {rule.name: rule for rule in rules}
+        """`rules` are the namespace's own; those of its entities come into the book with the entities."""
+        self.book = AccessBook()
+        self.book.put(NAMESPACE_SCOPE, rules)
 
-    def check_password(self, name: str, key: str) -> Grant | None:
-        """SASL PLAIN: a rule's name and key authorise the whole connection."""
-        rule = self.rules.get(name)
-        expected = _NO_KEY if rule is None else rule.key.encode()
-        is_same = hmac.compare_digest(expected, key.encode("utf-8", "surrogatepass"))
-        if rule is None or not is_same:
-            return None
-        return Grant("", rule.rights, FOR_EVER)
+    def check_password(self, name: str, key: str) -> list[Grant]:
+        """SASL PLAIN: a rule's name and key authorise the whole connection, as far as the rule reaches.
 
-    def check_token(self, token: str, audience: str, now_ms: int) -> Grant:
-        """A grant for `audience`, which must lie under what the token was signed for; else `Unauthorized` says why."""
+        A password names no entity, so every entity with such a rule counts. None: the password is no good.
+        """
+        grants: list[Grant] = []
+        for scope, rule in self.book.scopes_of(name, key).items():
+            if rule.has_key(key) and len(grants) < GRANTS_MAX:
+                grants.append(Grant(scope, scope, rule.name, key, rule.rights, FOR_EVER))
+        return grants
+
+    def check_token(self, token: str, audience: str, now_ms: int, also: str = "") -> Grant:
+        """A grant for `audience`, which must lie under what the token was signed for; else `Unauthorized` says why.
+
+        `also` is another way to write the audience. The rule is looked for on the entity and on the namespace.
+        """
         fields = _split_token(token)
-        resource = fields["sr"]
-        expiry = fields["se"]
+        signed = (fields["sr"] + "\n" + fields["se"]).encode()
         signature = _decode_signature(fields["sig"])
-        rule = self.rules.get(unquote(fields["skn"]))
-        key = _NO_KEY if rule is None else rule.key.encode()
-        # `sr` exactly as transmitted: clients differ in how they write the escapes.
-        expected = hmac.new(key, (resource + "\n" + expiry).encode(), hashlib.sha256).digest()
-        is_signed = hmac.compare_digest(expected, signature)
-        if rule is None or not is_signed:
+        scope = entity_key(strip_authority(audience))
+        root = root_key(scope)
+        name = unquote(fields["skn"])
+        own = self.book.find(root, name) if root else None
+        found = _signer(own, root, signed, signature)
+        if found is None:
+            found = _signer(self.book.find(NAMESPACE_SCOPE, name), NAMESPACE_SCOPE, signed, signature)
+        if found is None:
             raise Unauthorized(
                 "InvalidSignature: the token has an invalid signature. Check SharedAccessKeyName and SharedAccessKey."
             )
-        expires_ms = int(expiry) * 1_000
-        if expires_ms <= now_ms:
+        found.expires_ms = int(fields["se"]) * 1_000
+        if found.expires_ms <= now_ms:
             raise Unauthorized("ExpiredToken: the token's time (se) is over. Check the clock of this machine.")
-        scope = entity_key(strip_authority(audience))
-        if not is_under(scope, entity_key(strip_authority(unquote(resource)))):
+        resource = unquote(fields["sr"])
+        if not _covers(resource, audience) and not (also and _covers(resource, also)):
             raise Unauthorized(f"InvalidAudience: the token was signed (sr) for something else than '{shown(scope)}'.")
-        return Grant(scope, rule.rights, expires_ms)
+        found.scope = scope
+        return found
+
+
+def _signer(rule: AccessRule | None, rule_scope: str, signed: bytes, signature: bytes) -> Grant | None:
+    """The grant of the rule if one of its keys signed this; the same work whether there is such a rule or not."""
+    keys = [_NO_KEY, _NO_KEY] if rule is None else [rule.primary_key.encode(), rule.secondary_key.encode()]
+    used = ""
+    for key in keys:
+        # `sr` exactly as transmitted: clients differ in how they write the escapes.
+        expected = hmac.new(key or _NO_KEY, signed, hashlib.sha256).digest()
+        is_signed = hmac.compare_digest(expected, signature)
+        if is_signed and rule is not None and not used:
+            used = key.decode()
+    if rule is None or not used:
+        return None
+    return Grant("", rule_scope, rule.name, used, rule.rights, 0)
+
+
+def _covers(resource: str, audience: str) -> bool:
+    """Whether an audience lies under the resource that was signed: the same host if both name one, and its path."""
+    host = authority_of(resource)
+    other = authority_of(audience)
+    if host and other and not _is_same_authority(host, other):
+        return False
+    return is_under(entity_key(strip_authority(audience)), entity_key(strip_authority(resource)))
+
+
+def _is_same_authority(one: str, other: str) -> bool:
+    """Host by host; ports only if both have one."""
+    host, port = split_authority(one)
+    other_host, other_port = split_authority(other)
+    return host == other_host and (not port or not other_port or port == other_port)
+
+
+def split_authority(authority: str) -> tuple[str, str]:
+    host, colon, port = authority.rpartition(":")
+    if not colon or not port.isdigit():
+        return authority.lower(), ""
+    return host.lower(), port
 
 
 def is_under(key: str, parent: str) -> bool:
     """Whether a path is `parent` itself or below it, segment by segment."""
     return not parent or key == parent or key.startswith(parent + "/")
+
+
+def claimed_rule(token: str) -> str:
+    """The name that a token gives itself, good or not; empty if it has none. For who keeps watch."""
+    at = token.find("skn=")
+    if at < 0 or len(token) > TOKEN_CHARS_MAX:
+        return ""
+    return unquote(token[at + len("skn=") :].partition("&")[0])
 
 
 def _split_token(token: str) -> dict[str, str]:

@@ -14,26 +14,29 @@ PLAIN_BYTES_MAX: Final = 3 * 255 + 2
 
 
 class SaslVerdict:
-    def __init__(self, code: int, grant: Grant | None) -> None:
+    """`name` is what a password was given for, whether it was good or not."""
+
+    def __init__(self, code: int, grants: list[Grant], name: str = "") -> None:
         self.code = code
-        self.grant = grant
+        self.grants = grants
+        self.name = name
 
 
 def judge(mechanism: str, response: bytes, rights: Rights, is_plain_allowed: bool) -> SaslVerdict:
     if mechanism == "ANONYMOUS" or mechanism == "MSSBCBS" or mechanism == "":
-        return SaslVerdict(OK, None)
+        return SaslVerdict(OK, [])
     if mechanism == "PLAIN" and is_plain_allowed:
-        grant = _check_plain(response, rights)
-        if grant is not None:
-            return SaslVerdict(OK, grant)
-    return SaslVerdict(AUTH_FAILED, None)
+        return _check_plain(response, rights)
+    return SaslVerdict(AUTH_FAILED, [])
 
 
-def _check_plain(response: bytes, rights: Rights) -> Grant | None:
+def _check_plain(response: bytes, rights: Rights) -> SaslVerdict:
     parts = response.split(b"\x00")
     if len(response) > PLAIN_BYTES_MAX or len(parts) != 3:
-        return None
+        return SaslVerdict(AUTH_FAILED, [])
     try:
-        return rights.check_password(parts[1].decode(), parts[2].decode())
+        name = parts[1].decode()
+        grants = rights.check_password(name, parts[2].decode())
     except UnicodeDecodeError:
-        return None
+        return SaslVerdict(AUTH_FAILED, [])
+    return SaslVerdict(OK if grants else AUTH_FAILED, grants, name)

@@ -4,7 +4,7 @@ from typing import Final
 
 from spillway.amqp.codec import FRAME_ELEMENTS_MAX, LOGIN_ELEMENTS_MAX
 from spillway.amqp.connection import ConnectionOptions
-from spillway.dialect.rights import FOR_EVER, Grant, Grants, Rights, authorise
+from spillway.dialect.rights import FOR_EVER, Grant, Grants, Rights, authorise, find_grant
 from spillway.model import limits
 from spillway.model.errors import Unauthorized
 from spillway.model.quotas import Quotas
@@ -39,6 +39,15 @@ class Standing:
         """Why it may not, or None."""
         return authorise(self.grants, scope, rights, now_ms)
 
+    def rule_for(self, scope: str, rights: int, now_ms: int) -> str:
+        """The name of the rule that allows it."""
+        grant = find_grant(self.grants, scope, rights, now_ms)
+        return "" if grant is None else grant.rule_name
+
+    def rule_names(self) -> str:
+        """Of all that it has shown, for who keeps watch."""
+        return ",".join(dict.fromkeys([grant.rule_name for grant in self.grants.by_scope.values()]))
+
     def allow(self, grant: Grant) -> None:
         """It has shown a right to be here: from now on it may have what costs memory."""
         self.grants.add(grant)
@@ -59,8 +68,18 @@ class Standing:
             self.next_expiry_ms = grant.expires_ms
 
     def expire(self, now_ms: int) -> None:
-        """Forget the tokens that have run out; with the last one begins the time to put another."""
+        """Forget the tokens that have run out."""
         self.grants.drop_expired(now_ms)
+        self._look_on(now_ms)
+
+    def review(self, now_ms: int) -> None:
+        """Forget what was granted by rules and keys that are no more."""
+        if self.is_authorised:
+            self.grants.review(self.rights.book)
+            self._look_on(now_ms)
+
+    def _look_on(self, now_ms: int) -> None:
+        """With the last token gone begins the time to put another."""
         self.next_expiry_ms = self.grants.next_expiry_ms()
         if not self.is_authorised:
             self.unauthorised_until_ms = now_ms + limits.TOKEN_TIMEOUT_MS

@@ -4,6 +4,7 @@ import json
 from typing import Final
 
 from spillway.model import limits
+from spillway.model.access import AccessRule, access_rule_from_plain
 from spillway.model.rules import Rule, rule_from_plain
 
 QUEUE: Final = "queue"
@@ -44,6 +45,24 @@ def split_subscription(path: str) -> tuple[str, str]:
     if at < 0:
         return "", ""
     return path[:at], path[at + len(SUBSCRIPTIONS) :]
+
+
+def root_key(path: str) -> str:
+    """The key of the queue or topic that a path belongs to: itself, a subscription, a rule, a node of it.
+
+    Empty for what belongs to the namespace (`$cbs`, `$Resources/queues`). No part of an entity's name is
+    `Subscriptions` or begins with `$`, so the name ends before the first part that is.
+    """
+    key = entity_key(path)
+    if key.startswith("$"):
+        return ""
+    end = len(key)
+    for mark in ("/$", SUBSCRIPTIONS.lower()):
+        at = key.find(mark, 0, end)
+        if at >= 0:
+            end = at
+    root = key[:end]
+    return root.removesuffix("/subscriptions")
 
 
 def subscription_name_problem(path: str) -> str | None:
@@ -102,6 +121,7 @@ class EntitySettings:
         self.status: str = STATUS_ACTIVE
         self.forward_to = ""  # of a queue or subscription: the queue or topic that gets its messages
         self.forward_dead_letters_to = ""  # and its dead letters
+        self.access_rules: list[AccessRule] = []  # of a queue or topic; what is below it takes them from it
         # What the broker keeps for its administrators and does not act upon.
         self.user_metadata = ""
         self.is_batched = True
@@ -120,6 +140,7 @@ class EntitySettings:
     def keep_unsaid_of(self, other: "EntitySettings") -> None:
         """What a Config.json has no words for stays as it is, whoever set it."""
         self.status = other.status
+        self.access_rules = other.access_rules
         self.user_metadata = other.user_metadata
         self.is_batched = other.is_batched
         self.is_express = other.is_express
@@ -129,6 +150,7 @@ class EntitySettings:
     def to_json(self) -> str:
         values: dict[str, object] = {name: getattr(self, name) for name in _PLAIN}
         values["rules"] = [rule.to_plain() for rule in self.rules]
+        values["access_rules"] = [rule.to_plain() for rule in self.access_rules]
         return json.dumps(values)
 
 
@@ -160,4 +182,5 @@ def settings_from_json(text: str) -> EntitySettings:
         if name in values:
             setattr(settings, name, values[name])
     settings.rules = [rule_from_plain(plain) for plain in values.get("rules", [])]
+    settings.access_rules = [access_rule_from_plain(plain) for plain in values.get("access_rules", [])]
     return settings

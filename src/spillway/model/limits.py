@@ -48,6 +48,9 @@ RECEIVERS_PER_ENTITY_MAX: Final = 5_000  # Azure: concurrent receives; of a topi
 PARTITIONS: Final = 16  # Azure Standard: of a partitioned entity, each with a store of its own
 SUBSCRIPTION_NAME_CHARS_MAX: Final = 50
 FORWARD_HOPS_MAX: Final = 4  # Azure: from entity to entity; then a message is dead-lettered
+ACCESS_RULES_MAX: Final = 12  # Azure: of a namespace, of a queue, of a topic
+ACCESS_RULE_NAME_CHARS_MAX: Final = 256
+ACCESS_KEY_CHARS: Final = 44  # 256 bits in base64
 
 # -- one request over $management ---------------------------------------------------------------------------
 PEEK_MESSAGES_MAX: Final = 5_000  # and never more than PEEK_BYTES_MAX of them

@@ -100,7 +100,7 @@ class Door:
         self,
         pump: Pump,
         lobby: Lobby,
-        make_peer: Callable[[bool], PumpedPeer],
+        make_peer: Callable[[bool, str], PumpedPeer],
         tls: ssl.SSLContext | None,
         http: Http | None = None,
         is_clear_text_allowed: bool = False,
@@ -108,7 +108,7 @@ class Door:
     ) -> None:
         self.pump = pump
         self.lobby = lobby
-        self.make_peer = make_peer  # told whether a password may come in as it is
+        self.make_peer = make_peer  # told whether a password may come in as it is, and from where
         self.tls = tls
         self.http = http  # speaks HTTP, if somebody was handed in who does
         self.is_clear_text_allowed = is_clear_text_allowed  # from other machines; from this one it always is
@@ -127,7 +127,7 @@ class Door:
         is_full = len(self.pump.connections) - len(self.told_full) >= self.connections_max
         if is_full and len(self.told_full) >= TOLD_FULL_MAX:
             return TurnedAway()
-        connection = ClientConnection(self.pump, lambda: self.make_peer(is_secret), raw, where, self.leave)
+        connection = ClientConnection(self.pump, lambda: self.make_peer(is_secret, where), raw, where, self.leave)
         if is_full:
             self.tell_full(connection)
         self.lobby.enter_stranger(connection, self.pump.clock.real_ms())

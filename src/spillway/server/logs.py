@@ -6,16 +6,25 @@ import sys
 import time
 from typing import Final
 
-# What may carry a key or a signature: connection strings, SAS tokens, HTTP headers, JSON of keys.
-_SECRETS: Final = re.compile(
-    r"(?i)(SharedAccessKey=|SharedAccessSignature[= ]|\bsig=|\bkey=|Authorization[:=]\s*|AccessKey\":\s*\")"
-    r"[^;&\s\"',]+"
+# What may carry a key or a signature. Nothing that is logged on purpose does; this is for what is logged by accident:
+# an exception that quotes its input, a library that shows a header.
+_SECRETS: Final = (
+    # Authorization: anything to the end of the header, as a header, a mapping or a list of pairs
+    re.compile(r"(?i)(authorization['\"]?\s*[:=,]\s*(?:b?['\"])?)[^\r\n'\"]+"),
+    # connection strings, tokens, queries: up to the next separator; a token's name is followed by its fields
+    re.compile(r"(?i)(SharedAccessKey\s*=\s*|SharedAccessSignature\s*=\s*|\bsig\s*=\s*|key\s*=\s*)[^;&\s\"',<>]+"),
+    re.compile(r"(?i)(SharedAccessSignature\s+)(?:sr|sig|se|skn)=[^;\s\"',<>]+"),
+    # JSON, reprs and XML of keys
+    re.compile(r"(?i)(key['\"]?\s*[:=]\s*b?['\"])[^'\"]+"),
+    re.compile(r"(?i)(<(?:Primary|Secondary)Key>)[^<]+"),
 )
 HIDDEN: Final = r"\1***"
 
 
 def redact(text: str) -> str:
-    return _SECRETS.sub(HIDDEN, text)
+    for secret in _SECRETS:
+        text = secret.sub(HIDDEN, text)
+    return text
 
 
 class RedactingFormatter(logging.Formatter):

@@ -18,13 +18,15 @@ from spillway.broker.namespace import Namespace
 from spillway.broker.topic import Subscription
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.properties import EncodedAccess
-from spillway.dialect.rights import Rights
+from spillway.dialect.rights import AccessRule, Rights
 from spillway.model import limits
+from spillway.model.access import NAMESPACE_SCOPE, access_changes
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, settings_from_json
 from spillway.model.errors import ArgumentError, EntityAlreadyExists, NotAllowed
 from spillway.model.quotas import Quotas
 from spillway.model.rules import Rule
-from spillway.server.clock import BrokerClock, Clock, MovableClock
+from spillway.server.audit import AuditLog, ClientAudit
+from spillway.server.clock import BrokerClock, Clock, MovableClock, Timer
 from spillway.server.listener import Door, Http, Listener, bind
 from spillway.server.lobby import Lobby
 from spillway.server.numbers import Numbers, Tracking
@@ -37,6 +39,7 @@ log = logging.getLogger(__name__)
 FINISH_S: Final = 10.0  # for what was taken from the sockets to become durable
 REST_S: Final = 30.0  # for what is due after the clock was moved
 GOODBYE_S: Final = 2.0  # for clients to read our close and answer it
+REVIEW_EVERY_MS: Final = 200  # grants are looked at again when rules change: at once, but not for each of a thousand
 FIXED_CLOCK_TEXT: Final = (
     "The clock of this namespace cannot be moved: start the broker with --movable-clock, or with --dev."
 )
@@ -77,7 +80,8 @@ class NamespaceServer:
         catalogue = journal.recover()
         self.clock = make_clock(catalogue.clock_ms)
         quotas = options.quotas
-        self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess(), quotas)
+        self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess(), quotas, rights.book)
+        self.audit = AuditLog(options.name, rights.book, self.clock)
         self.pump = Pump(options.name, self.core, journal, self.clock, self.numbers, self.loop, on_fatal)
         self.pump.pending_bytes_pause = quotas.pending_bytes_pause()
         self.lobby = Lobby(quotas.connections_without_token)
@@ -85,11 +89,15 @@ class NamespaceServer:
             self.pump, self.lobby, self.make_peer, tls, http, options.is_clear_text_allowed, quotas.connections
         )
         self.listeners: list[Listener] = []
+        self.reviewed_revision = rights.book.revision
+        self.reviewed_ms = 0
+        self.review_timer: Timer | None = None
         self.watch = ThrottleWatch(options.name, self.core.throttle, self.pump.tell)
         self.pump.on_tick += [self._sweep_lobby, self.watch.look]
+        self.pump.on_turn.append(self.look_at_rules)
 
-    def make_peer(self, is_plain_allowed: bool) -> Peer:
-        options = PeerOptions(self.options.name, self.options.quotas)
+    def make_peer(self, is_plain_allowed: bool, where: str = "") -> Peer:
+        options = PeerOptions(self.options.name, self.options.quotas, ClientAudit(self.audit, where))
         return Peer(
             options, self.core, self.rights, self.numbers, self.tracking, is_plain_allowed, self.clock.real_ms()
         )
@@ -121,6 +129,30 @@ class NamespaceServer:
             "refused_connections": self.door.refused_count,
             "refused_as_busy": dict(self.core.throttle.refused),
         }
+
+    # -- shared access rules ----------------------------------------------------------------------------------------
+
+    def set_rules(self, rules: list[AccessRule], who: str) -> None:
+        """From now on the namespace itself has these. `who` is the rule, or whatever else, that wanted it so."""
+        for change in access_changes(self.rights.book.of(NAMESPACE_SCOPE), rules):
+            self.audit.done("", "access rules", who, "", change)
+        self.rights.book.put(NAMESPACE_SCOPE, rules)
+        self.pump.wake()
+
+    def look_at_rules(self, now_ms: int) -> None:
+        """After every turn: did somebody lose a right in it?"""
+        if self.rights.book.revision == self.reviewed_revision or self.review_timer is not None:
+            return
+        if now_ms >= self.reviewed_ms + REVIEW_EVERY_MS:
+            self.review()
+        else:
+            self.review_timer = self.clock.call_at(self.reviewed_ms + REVIEW_EVERY_MS, self.review)
+
+    def review(self) -> None:
+        self.review_timer = None
+        self.reviewed_ms = self.clock.now_ms()
+        self.reviewed_revision = self.rights.book.revision
+        self.pump.review(self.clock.real_ms())
 
     def start(self) -> None:
         """Begin to decide and to remember; nobody can connect yet."""
@@ -199,6 +231,8 @@ class NamespaceServer:
         self.lobby.clear_silent()
         if not self.pump.is_over:
             await self.finish(goodbye_s)
+        if self.review_timer is not None:
+            self.review_timer.cancel()
         self.pump.stop()
         self.journal.close()
 

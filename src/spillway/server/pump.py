@@ -50,6 +50,7 @@ class PumpedPeer(Protocol):
     def set_writable(self, is_writable: bool, now_ms: int) -> None: ...
     def next_due_ms(self) -> int: ...
     def tick(self, now_ms: int) -> None: ...
+    def review(self, now_ms: int) -> None: ...
     def lost(self) -> None: ...
     def close(self, error: BrokerError | None) -> None: ...
     def refuse(self, error: BrokerError) -> None: ...
@@ -123,6 +124,7 @@ class Pump:
         self.ticker: Timer | None = None
         self.waiters: list[asyncio.Future[None]] = []  # told after every turn
         self.on_tick: list[Callable[[int], None]] = []  # who else wants to be called once a second
+        self.on_turn: list[Callable[[int], None]] = []  # and after every turn
 
     def start(self) -> None:
         self.journal.start(self, self.post)
@@ -149,6 +151,8 @@ class Pump:
             commands = self.take_commands()
             if commands or 0 < self.core.next_due_ms() <= now_ms:
                 self.remember(self.core.apply(commands, now_ms))
+            for callback in self.on_turn:
+                callback(now_ms)
             self.flush()
             self.look_at_bytes()
             self.set_timer(now_ms)
@@ -331,6 +335,17 @@ class Pump:
         """Something the core must know, which it does not answer."""
         self.own_commands.append(command)
         self.wake()
+
+    def review(self, now_ms: int) -> None:
+        """Shared access rules have changed: every client keeps what they still allow."""
+        for connection in list(self.connections):
+            if connection.is_lost:
+                continue
+            try:
+                connection.peer.review(now_ms)
+            except Exception as error:
+                connection.fail(error)
+            self.mark_dirty(connection)
 
     # -- requests from inside the process ---------------------------------------------------------------------------
 

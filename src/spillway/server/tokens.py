@@ -1,36 +1,43 @@
 """Whether a token that came with a request, and not over `$cbs`, allows what is asked."""
 
-import logging
+from dataclasses import dataclass
 
-from spillway.dialect.addresses import shown
-from spillway.dialect.rights import Rights
+from spillway.dialect.rights import MANAGE, Grants, Rights, authorise, claimed_rule
 from spillway.model.errors import Unauthorized
+from spillway.server.audit import AuditLog
 from spillway.server.clock import Clock
 
-log = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class Verdict:
+    """`problem` is what to answer, or None if the token allows it; `rule` whose key signed the token."""
+
+    problem: str | None
+    rule: str = ""
 
 
 class TokenGate:
-    def __init__(self, rights: Rights, clock: Clock, right: int, lacking_text: str, bad_text: str) -> None:
+    """Asks for Manage. The answers do not say why a token is no good; the audit log does."""
+
+    def __init__(self, rights: Rights, clock: Clock, audit: AuditLog, lacking_text: str, bad_text: str) -> None:
         self.rights = rights
         self.clock = clock
-        self.right = right
+        self.audit = audit
         self.lacking_text = lacking_text
         self.bad_text = bad_text
 
-    def refuse(self, token: str, path: str, sent: str) -> str | None:
-        """What to answer, or None if the token is good for the path and has the right.
-
-        JavaScript signs the whole URL that it sends, query included; others sign a path or the namespace.
-        """
+    def judge(self, token: str, path: str, sent: str, where: str) -> Verdict:
+        """JavaScript signs the whole URL that it sends, query included; others sign a path or the namespace."""
         now_ms = self.clock.real_ms()
-        why = ""
-        for audience in (path, sent):
-            try:
-                grant = self.rights.check_token(token, audience, now_ms)
-            except Unauthorized as error:
-                why = why or error.description
-                continue
-            return None if grant.rights & self.right else self.lacking_text
-        log.warning("a token was refused for '%s': %s", shown(path), why)  # the answer does not say why
-        return self.bad_text
+        grants = Grants()
+        try:
+            grant = self.rights.check_token(token, path, now_ms, also=sent)
+        except Unauthorized as error:
+            self.audit.refused(where, "http", claimed_rule(token), path, error.description)
+            return Verdict(self.bad_text)
+        grants.add(grant)
+        denied = authorise(grants, path, MANAGE, now_ms)
+        if denied is not None:
+            self.audit.refused(where, "http", grant.rule_name, path, denied.description)
+            return Verdict(self.lacking_text)
+        return Verdict(None, grant.rule_name)

@@ -23,6 +23,8 @@ APPLICATION_ID: Final = 0x5370_5779  # "SpWy"
 # difference at one row a commit, where the sync decides.
 PAGE_BYTES: Final = 8192
 CACHE_KIB: Final = 16_384
+PRIVATE: Final = 0o600
+OTHERS: Final = 0o077
 CHECK_MS_MAX: Final = 100  # of the structural check at start: about 100 MB that the page cache holds
 
 
@@ -33,6 +35,8 @@ def open_file(path: Path, synchronous: str, vfs: str | None) -> apsw.Connection:
     try:
         if not path.exists():
             _create(path, vfs)
+        else:
+            _tighten(path)
         connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
         connection.pragma("synchronous", synchronous)
         connection.pragma("wal_autocheckpoint", 0)
@@ -53,6 +57,13 @@ def open_file(path: Path, synchronous: str, vfs: str | None) -> apsw.Connection:
         raise StoreError(f"{path} cannot be opened: {error}") from error
 
 
+def _tighten(path: Path) -> None:
+    """Messages and keys are in it. Copied or restored by hand it may be readable by others: no longer."""
+    for each in (path, log_of(path), path.with_name(path.name + "-shm")):
+        if each.exists() and each.stat().st_mode & OTHERS:
+            each.chmod(PRIVATE)
+
+
 def close_untouched(connection: apsw.Connection) -> None:
     """Without the copying of the log that SQLite does at the last close."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -66,7 +77,7 @@ def _create(path: Path, vfs: str | None) -> None:
     new = path.with_name(path.name + ".new")
     for name in (new.name, new.name + "-wal", new.name + "-shm", new.name + "-journal"):
         new.with_name(name).unlink(missing_ok=True)
-    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # the log inherits the mode
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))  # the log inherits the mode
     connection = apsw.Connection(str(new), vfs=vfs)
     try:
         connection.pragma("page_size", PAGE_BYTES)
