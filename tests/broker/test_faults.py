@@ -194,7 +194,7 @@ def test_a_fault_with_a_duration_ends_by_itself_at_its_time(line: Line) -> None:
     assert outcomes(line, 1) == "."
     (report,) = reports(line)
     assert (report.state, report.hit) == ("ended", 1)
-    assert line.namespace.next_due_ms() == 0
+    assert line.namespace.faulting.due_ms() == 0
     assert not line.namespace.faulting.is_on, "as quick as without"
 
 

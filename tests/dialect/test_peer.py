@@ -29,6 +29,10 @@ from spillway.amqp.performatives import (
 )
 from spillway.amqp.types import Described, Symbol, ULong
 from spillway.broker.commands import (
+    ASKS_AGAIN,
+    ASKS_MORE,
+    ASKS_NOTHING,
+    NOT_ASKED,
     AttachReceiver,
     AttachSender,
     Credit,
@@ -444,6 +448,56 @@ def test_a_drain_asked_while_the_client_did_not_read_is_told_when_it_does() -> N
     visit.peer.set_writable(True, NOW_MS)
     credit = visit.command(Credit)
     assert (credit.limit, credit.drains) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("grants", "asks"),
+    [
+        ([(10, False), (10, False), (10, False)], [ASKS_MORE, ASKS_AGAIN, ASKS_AGAIN]),  # Python's next call
+        ([(10, False), (5, False), (0, False)], [ASKS_MORE, ASKS_AGAIN, ASKS_NOTHING]),
+        ([(1, False), (2, False), (3, False)], [ASKS_MORE, ASKS_MORE, ASKS_MORE]),  # JavaScript adds for each handler
+        ([(10, False), (10, True)], [ASKS_MORE, NOT_ASKED]),  # JavaScript ends its call
+        ([(10, True)], [ASKS_MORE]),  # both in one
+        ([(2**32 - 1, False), (2**32 - 1, False)], [ASKS_AGAIN, ASKS_AGAIN]),
+    ],
+)
+def test_the_core_hears_what_a_client_did_with_its_credit(grants: list[tuple[int, bool]], asks: list[int]) -> None:
+    visit = Receiving()
+    heard = []
+    for credit, drain in grants:
+        visit.link.grant(credit, drain=drain)
+        visit.pump()
+        heard.append(visit.command(Credit).asks)
+    assert heard == asks
+
+
+def test_credit_given_after_a_delivery_is_more_and_after_a_drain_too() -> None:
+    visit = Receiving(credit=3)
+    visit.command(Credit)
+    visit.deliver(1)
+    visit.received()
+    visit.link.grant(3)
+    visit.pump()
+    assert visit.command(Credit).asks == ASKS_MORE
+    visit.link.grant(3, drain=True)
+    visit.pump()
+    assert visit.command(Credit).asks == NOT_ASKED
+    visit.perform(Drained(visit.number))
+    visit.received()
+    visit.link.grant(3)
+    visit.pump()
+    assert visit.command(Credit).asks == ASKS_MORE
+
+
+def test_what_a_client_did_with_its_credit_while_it_did_not_read_is_told_when_it_does() -> None:
+    visit = Receiving(credit=10)
+    visit.command(Credit)
+    visit.peer.set_writable(False, NOW_MS)
+    visit.command(Credit)
+    visit.link.grant(10)
+    visit.pump()
+    visit.peer.set_writable(True, NOW_MS)
+    assert visit.command(Credit).asks == ASKS_AGAIN
 
 
 def test_the_session_window_bounds_what_the_core_sees() -> None:

@@ -134,6 +134,7 @@ class HeldJournal:
 
     def __init__(self) -> None:
         self.inner = MemoryJournal()
+        self.days = self.inner.days
         self.is_held = False
         self.held: list[Callable[[], None]] = []
         self.turns: list[Turn] = []

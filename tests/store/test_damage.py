@@ -135,7 +135,7 @@ def test_wherever_a_byte_is_flipped_it_is_never_passed_over_in_silence(path: Pat
     sound = sound_rows(path)
     size = path.stat().st_size
     chance = random.Random(4711)
-    places = [chance.randrange(size) for _ in range(320)] + list(range(0, 100, 3))
+    places = [chance.randrange(size) for _ in range(360)] + list(range(0, 100, 3))
     copy = tmp_path / "copy.db"
     verdicts = []
     for at in places:

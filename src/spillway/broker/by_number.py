@@ -10,6 +10,7 @@ from spillway.broker.queue import Queue
 from spillway.broker.refill import report_corrupt
 from spillway.model import limits
 from spillway.model.errors import ArgumentError, BrokerError, MessageNotFound, SessionLockLost
+from spillway.model.ledger import CANCEL, EMPTY_RECEIVE, MANAGEMENT, PEEK
 from spillway.model.message import DEFERRED, NEVER, SCHEDULED, StoredMessage
 from spillway.model.records import LoadActive, LoadFrom, LoadNumbers, MessageRemoved, Query, Record, Rows
 
@@ -29,6 +30,11 @@ class BrowseStep(LoadStep):
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         report_corrupt(self.queue, rows, decided)
+        tally = self.queue.metered(decided)
+        for stored in rows.messages:
+            tally.count(PEEK, len(stored.message.raw))
+        if not rows.messages:
+            tally.count(PEEK)
         decided.say(Messages(self.request.request_id, rows.messages, [], 0))
         return False
 
@@ -57,6 +63,7 @@ class CancelStep(LoadStep):
             group.append(MessageRemoved(self.entity.entity_id, stored.sequence_number))
             self.entity.uncount(len(stored.message.raw), SCHEDULED)
         decided.remember(group)
+        self.entity.metered(decided).count_many(CANCEL, len(group), len(group), 0)
         decided.say(Done(self.request.request_id))
         return False
 
@@ -76,7 +83,7 @@ class ReceiveDeferredStep(LoadStep):
         lane = self.queue.lane_of(self.request.session_id)
         error = self._lock_missing() if lane is None else self._locked_already(lane)
         if error is not None:
-            decided.say(Failed(self.request.request_id, error))
+            self._refuse(error, decided)
             return None
         return LoadNumbers(self.queue.entity_id, self.request.sequence_numbers, limits.BY_NUMBER_BYTES_MAX)
 
@@ -87,7 +94,7 @@ class ReceiveDeferredStep(LoadStep):
         if error is None:
             error = self._expired(rows.messages, decided)
         if error is not None:
-            decided.say(Failed(self.request.request_id, error))
+            self._refuse(error, decided)
             return False
         if self.request.deletes:
             group: list[Record] = []
@@ -95,7 +102,7 @@ class ReceiveDeferredStep(LoadStep):
                 group.append(MessageRemoved(queue.entity_id, stored.sequence_number))
                 queue.uncount(len(stored.message.raw), DEFERRED)
             decided.remember(group)
-            decided.say(Messages(self.request.request_id, rows.messages, [], 0))
+            self._hand_out(rows.messages, [], 0, decided)
             return False
         lane = queue.lane_of(self.request.session_id)
         if lane is None:
@@ -103,8 +110,19 @@ class ReceiveDeferredStep(LoadStep):
             return False
         locks = [queue.lock(stored, lane, None, decided.now_ms) for stored in rows.messages]
         until_ms = locks[0].locked_until_ms if locks else 0
-        decided.say(Messages(self.request.request_id, rows.messages, [lock.token for lock in locks], until_ms))
+        self._hand_out(rows.messages, [lock.token for lock in locks], until_ms, decided)
         return False
+
+    def _hand_out(self, messages: list[StoredMessage], tokens: list[bytes], until_ms: int, decided: Decided) -> None:
+        tally = self.queue.metered(decided)
+        for stored in messages:
+            tally.receive(len(stored.message.raw))
+        decided.say(Messages(self.request.request_id, messages, tokens, until_ms))
+
+    def _refuse(self, error: BrokerError, decided: Decided) -> None:
+        if isinstance(error, MessageNotFound):
+            self.queue.metered(decided).count(EMPTY_RECEIVE)
+        decided.say(Failed(self.request.request_id, error))
 
     def _expired(self, messages: list[StoredMessage], decided: Decided) -> BrokerError | None:
         """A deferred message that outlived its time expires when somebody asks for it, not before."""
@@ -166,6 +184,7 @@ class BatchDeleteStep(LoadStep):
             self.after = max(self.after, max(rows.corrupt))
         if rows.is_cut and self.deleted_count < self.request.count:
             return True
+        self.queue.metered(decided).count(MANAGEMENT)
         decided.say(Deleted(self.request.request_id, self.deleted_count))
         return False
 

@@ -1,11 +1,19 @@
 """What can be asked of the broker. Links and requests are opaque numbers, unique for the life of the process."""
 
+from typing import Final
+
 from spillway.model.entity import EntitySettings
 from spillway.model.faults import Fault
 from spillway.model.message import Message
 from spillway.model.records import Rows
 from spillway.model.rules import Rule
 from spillway.model.settlement import Settlement
+
+# What a client did with its credit (`Credit.asks`), for the ledger.
+NOT_ASKED: Final = 0
+ASKS_MORE: Final = 1  # it granted more than before
+ASKS_AGAIN: Final = 2  # it granted what it had granted, or less: another call begins
+ASKS_NOTHING: Final = 3  # it took back what was left
 
 
 class Command:
@@ -72,13 +80,17 @@ class Send(Command):
 
 
 class Credit(Command):
-    """This link may be handed `limit` deliveries in all, counted since it was attached; `drains` asks for `Drained`."""
+    """This link may be handed `limit` deliveries in all, counted since it was attached; `drains` asks for `Drained`.
 
-    def __init__(self, link_id: int, limit: int, drains: bool) -> None:
+    `asks` says what the client has done for it; NOT_ASKED: nothing, the limit is moved by us.
+    """
+
+    def __init__(self, link_id: int, limit: int, drains: bool, asks: int = NOT_ASKED) -> None:
         super().__init__()
         self.link_id = link_id
         self.limit = limit
         self.drains = drains
+        self.asks = asks
 
 
 class Settle(Command):
@@ -321,6 +333,25 @@ class ListFaults(Request):
     """In the order they were planted. Answered by `FaultsListed`."""
 
 
+class Meter(Request):
+    """Count one operation of this kind at `path`, which need not be an entity (any more). Answered by `Done`."""
+
+    def __init__(self, request_id: int, path: str, kind: int) -> None:
+        super().__init__(request_id, path)
+        self.kind = kind
+
+
+class ReadLedger(Request):
+    """Rows of the ledger that are in no sealed day, up to this moment; see `LoadLedger`. Answered by `LedgerPage`."""
+
+    def __init__(self, request_id: int, since: int, until: int, after: tuple[int, str, int], count: int) -> None:
+        super().__init__(request_id, "")
+        self.since = since
+        self.until = until
+        self.after = after
+        self.count = count
+
+
 # -- from the pump ---------------------------------------------------------------------------------------------
 
 
@@ -331,6 +362,10 @@ class Loaded(Command):
         super().__init__()
         self.load_id = load_id
         self.rows = rows
+
+
+class SaveLedger(Command):
+    """A second has passed: remember what was counted, though there may be nothing else to remember."""
 
 
 class DiskNearlyFull(Command):

@@ -1,6 +1,7 @@
 """What one call of `Namespace.apply` decided: a turn to remember, and effects to speak once it is remembered."""
 
 from spillway.broker.effects import Effect
+from spillway.broker.ledger import Ledger
 from spillway.model.records import Record, Turn
 
 
@@ -13,12 +14,14 @@ class Touchable:
 
 
 class Decided:
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, ledger: Ledger) -> None:
         self.now_ms = now_ms
         self.turn = Turn(now_ms)
         self.effects: list[Effect] = []
         self.touched: list[Touchable] = []
         self.unfinished: list[Touchable] = []  # served as far as one turn goes: there is more to hand out
+        self.ledger = ledger
+        self.saves_ledger = False  # also if there is nothing else to remember
 
     def say(self, effect: Effect) -> None:
         self.effects.append(effect)

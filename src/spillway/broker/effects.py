@@ -3,6 +3,7 @@
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError
 from spillway.model.faults import FaultReport
+from spillway.model.ledger import LedgerRow
 from spillway.model.message import StoredMessage
 from spillway.model.records import Counters, Query
 from spillway.model.rules import Rule
@@ -178,6 +179,27 @@ class Restarted(Effect):
     def __init__(self, text: str) -> None:
         super().__init__(0)
         self.text = text
+
+
+class LedgerPage(Answer):
+    """Rows of the ledger; those before the minute `sealed_before` are in sealed days. Damaged ones are left out.
+
+    `after`: where the next page goes on, None if this was the last.
+    """
+
+    def __init__(
+        self,
+        to: int,
+        rows: list[LedgerRow],
+        after: tuple[int, str, int] | None,
+        sealed_before: int,
+        damaged_count: int,
+    ) -> None:
+        super().__init__(to)
+        self.rows = rows
+        self.after = after
+        self.sealed_before = sealed_before
+        self.damaged_count = damaged_count
 
 
 class Load(Effect):

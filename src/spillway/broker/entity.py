@@ -6,6 +6,7 @@ from spillway.broker.throttle import Share
 from spillway.model import limits
 from spillway.model.entity import FOR_EVER_MS, EntitySettings
 from spillway.model.errors import BrokerError, MessageTooLarge, QuotaExceeded, entity_disabled
+from spillway.model.ledger import Tally
 from spillway.model.message import NEVER, NO_TTL, SCHEDULED, Message, Overlay, StoredMessage
 from spillway.model.records import Counters, MessageAdded, Record
 
@@ -36,6 +37,7 @@ class Entity(Touchable):
         self.usage = usage
         self.counters = Counters()
         self.is_changed = False  # the counters must be remembered with this turn
+        self.tally: Tally | None = None  # of the ledger; made when something is first counted
         self.sender_link_ids: dict[int, bool] = {}
         self.next_due_ms: int = NEVER  # no scheduled or hidden message is due before this
         self.is_sweeping_due = False
@@ -145,6 +147,16 @@ class Entity(Touchable):
         self.usage.size_bytes -= size_bytes
         self.counters.add(-size_bytes, state, -1)
         assert self.counters.is_sound(), "counted what is not there"
+
+    def metered(self, decided: Decided) -> Tally:
+        """Where operations on this entity are counted."""
+        tally = self.tally
+        if tally is None:
+            tally = Tally(self.path, self.entity_id)
+            self.tally = tally
+        if not tally.is_unsaved or tally.minute != decided.ledger.minute:
+            decided.ledger.enter(tally, decided.turn)
+        return tally
 
     # -- turns and time -------------------------------------------------------------------------------------
 

@@ -150,6 +150,7 @@ class Forwarding(Forwarder):
                 overlay.dead_letter_description = None
         group = self._leave(stored)
         target.admit(message, group, decided, Origin(stored.enqueue_sequence_number, overlay))
+        target.metered(decided).send(len(message.raw))  # on Azure each hop is charged as one send
         decided.remember(group)
         decided.touch(target)
 

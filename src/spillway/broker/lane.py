@@ -20,6 +20,8 @@ class ReceiverLink(Holder):
         self.is_deaf = False
         self.withheld_limit = 0
         self.withheld_drains = False
+        self.is_asking = False  # a call to receive is under way, see `Queue.ask`
+        self.asked_at = 0  # `handed_count` when it began
 
 
 class Receivers:

@@ -5,7 +5,7 @@ have messages; a receiver that wants "the next" one is given the one that has ha
 messages of a session live and die with the session's.
 """
 
-from spillway.broker.commands import AttachReceiver, GetSessionState, ListSessions
+from spillway.broker.commands import AttachReceiver, GetSessionState, ListSessions, Request
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Attached, Detached, Failed, Refused, SessionNames, SessionState
 from spillway.broker.lane import Lane, ReceiverLink
@@ -14,6 +14,7 @@ from spillway.broker.queue import Queue, Sessions
 from spillway.broker.refill import Refill
 from spillway.broker.window import ResidentBudget
 from spillway.model.errors import BrokerError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
+from spillway.model.ledger import EMPTY_RECEIVE, SESSION
 from spillway.model.message import StoredMessage
 from spillway.model.records import LoadSession, LoadSessionNames, LoadSessions, Query, Rows
 
@@ -71,6 +72,7 @@ class MessageSessions(Sessions):
         session.receivers.add(link)
         self.locked[session_id] = session
         self.receivers[attach.link_id] = link
+        queue.metered(decided).count(SESSION)
         decided.say(Attached(attach.link_id, session_id, session.locked_until_ms))
 
     def find(self, session_id: str) -> MessageSession | None:
@@ -171,6 +173,7 @@ class MessageSessions(Sessions):
             self._lose(lane, decided)
         for waiting in [waiting for waiting in self.waiting if waiting.until_ms <= decided.now_ms]:
             self.waiting.remove(waiting)
+            self.queue.metered(decided).count(EMPTY_RECEIVE)
             error = OperationTimeout(f"No session of '{self.queue.path}' with messages was free in time.")
             decided.say(Refused(waiting.attach.link_id, error))
 
@@ -179,6 +182,7 @@ class MessageSessions(Sessions):
         error = session_lock_lost(self.queue, lane.session_id or "")
         for link in lane.receivers.links:
             self.receivers.pop(link.link_id, None)
+            self.queue.end_call(link, decided)
             decided.say(Detached(link.link_id, error))
         self._close(lane, decided)
 
@@ -242,7 +246,7 @@ class ReadStateStep(LoadStep):
         if not self.session.is_state_known:  # else it was set while we asked
             self.session.state = rows.sessions[0].state if rows.sessions else None
             self.session.is_state_known = True
-        decided.say(SessionState(self.request.request_id, self.session.state))
+        say_state(self.queue, self.request, self.session.state, decided)
         return False
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
@@ -259,11 +263,17 @@ class ListSessionsStep(LoadStep):
         return LoadSessionNames(self.queue.entity_id, request.since_ms, request.skip, request.top)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
+        self.queue.metered(decided).count(SESSION)
         decided.say(SessionNames(self.request.request_id, [row.session_id for row in rows.sessions]))
         return False
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
         decided.say(Failed(self.request.request_id, error))
+
+
+def say_state(queue: Queue, request: Request, state: bytes | None, decided: Decided) -> None:
+    queue.metered(decided).count(SESSION, 0 if state is None else len(state))
+    decided.say(SessionState(request.request_id, state))
 
 
 def session_lock_lost(queue: Queue, session_id: str) -> BrokerError:

@@ -8,6 +8,7 @@ import heapq
 
 from spillway.broker.by_number import BatchDeleteStep, BrowseStep, CancelStep, ReceiveDeferredStep
 from spillway.broker.commands import (
+    NOT_ASKED,
     AddRule,
     Administer,
     AttachReceiver,
@@ -29,14 +30,17 @@ from spillway.broker.commands import (
     ListSessions,
     Loaded,
     MemoryMeasured,
+    Meter,
     Peek,
     PlantFault,
+    ReadLedger,
     ReceiveDeferred,
     RemoveFaults,
     RemoveRule,
     RenewLocks,
     RenewSession,
     Request,
+    SaveLedger,
     Schedule,
     Send,
     SessionRequest,
@@ -60,17 +64,24 @@ from spillway.broker.effects import (
     Rules,
     Scheduled,
     SendSettled,
-    SessionState,
     Settled,
 )
 from spillway.broker.entity import Entity
 from spillway.broker.faulting import Faulting
 from spillway.broker.forwarding import refuse_forwarded
 from spillway.broker.lane import Lane, ReceiverLink
+from spillway.broker.ledger import Ledger, count_sends
+from spillway.broker.ledger_reading import ReadLedgerStep
 from spillway.broker.loads import Loads
 from spillway.broker.locks import Lock, LockTokens
-from spillway.broker.message_sessions import ListSessionsStep, MessageSessions, ReadStateStep, session_lock_lost
-from spillway.broker.queue import Queue
+from spillway.broker.message_sessions import (
+    ListSessionsStep,
+    MessageSessions,
+    ReadStateStep,
+    say_state,
+    session_lock_lost,
+)
+from spillway.broker.queue import Queue, earlier
 from spillway.broker.status import refuse_receiver, refuse_request, refuse_sender
 from spillway.broker.sweeps import SweepDue, SweepExpired
 from spillway.broker.throttle import operations_of
@@ -78,6 +89,7 @@ from spillway.broker.topic import PropertyAccess, Subscription
 from spillway.model.access import AccessBook
 from spillway.model.entity import SUBSCRIPTION, EntitySettings, entity_key
 from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, QuotaExceeded, entity_disabled
+from spillway.model.ledger import EMPTY_RECEIVE, MANAGEMENT, RENEW, SCHEDULE, SESSION, unpack_tally
 from spillway.model.message import NEVER, Message
 from spillway.model.quotas import NO_LIMIT, Quotas
 from spillway.model.records import Catalogue, EntityRemoved, EntityRow, Record, SessionStatePut
@@ -113,6 +125,7 @@ class Namespace:
         self.received_from: dict[int, Queue] = {}
         self.timers: list[tuple[int, int]] = []  # a heap of (when, entity id); stale ones are skipped
         self.faulting = Faulting(self.directory, self.senders, self.received_from, self._unlink)
+        self.ledger = Ledger(catalogue.ledger_minute)
         self.unfinished: list[Touchable] = []
         self.release = Settlement(RELEASE)
         for row in catalogue.entities:
@@ -122,13 +135,18 @@ class Namespace:
         entity = self.directory.recover(row)
         self._set_timer(entity)
         self._note_store(entity, entity.counters.size_bytes, clock_ms)
+        if row.tally:
+            entity.tally = unpack_tally(entity.path, entity.entity_id, row.tally)
+            self.ledger.recover(entity.tally)
         if isinstance(entity, Queue) and entity.forwarder is not None and entity.counters.active > 0:
             self.unfinished.append(entity)  # messages that were to be passed on
 
     # -- the whole of it --------------------------------------------------------------------------------------
 
     def apply(self, commands: list[Command], now_ms: int) -> Decided:
-        decided = Decided(now_ms)
+        decided = Decided(now_ms, self.ledger)
+        if now_ms >= self.ledger.minute_ends_ms:
+            self.ledger.begin_minute(decided.turn)
         for queue in self.unfinished:
             decided.touch(queue)
         if self.faulting.is_on:
@@ -142,24 +160,29 @@ class Namespace:
         if self.faulting.is_on:
             self.faulting.hold_back(decided)
         self.unfinished = decided.unfinished
+        self.ledger.end_turn(decided.turn, decided.saves_ledger)
         return decided
 
     def next_due_ms(self) -> int:
         """When `apply` must be called even without commands; 0 if no time is set."""
         if self.unfinished:
             return 1  # at once
-        resume_ms = self.throttle.resume_ms if self.throttle.parked else 0
+        other_ms = self.ledger.seal_due_ms
+        if self.throttle.parked:
+            other_ms = earlier(other_ms, self.throttle.resume_ms)
         if self.faulting.is_on:
-            due_ms = self.faulting.due_ms()
-            if resume_ms == 0 or 0 < due_ms < resume_ms:
-                resume_ms = due_ms
+            other_ms = earlier(other_ms, self.faulting.due_ms())
         while self.timers:
             when, entity_id = self.timers[0]
             entity = self.directory.by_id.get(entity_id)
             if entity is not None and entity.timer_ms == when:
-                return when if resume_ms == 0 else min(when, resume_ms)
+                return earlier(when, other_ms)
             heapq.heappop(self.timers)
-        return resume_ms
+        return other_ms
+
+    def has_counted(self) -> bool:
+        """Whether the ledger has something to write down: `SaveLedger` within a second."""
+        return self.ledger.has_counted()
 
     def exists(self, path: str) -> bool:
         return self.directory.find(path) is not None
@@ -185,6 +208,8 @@ class Namespace:
             self._undelivered(command, decided)
         elif isinstance(command, MemoryMeasured):
             self.throttle.note_memory(command.bytes_used, decided.now_ms)
+        elif isinstance(command, SaveLedger):
+            decided.saves_ledger = True
         else:
             assert isinstance(command, DiskNearlyFull), "a command of no known kind"
             self.throttle.note_disk(command.is_full)
@@ -256,6 +281,7 @@ class Namespace:
         error = self._refuse_send(entity, command.messages, decided.now_ms)
         if error is None:
             self._admit(entity, command.messages, decided)
+            count_sends(entity.metered(decided), command.messages)
         if not command.is_settled:
             decided.say(SendSettled(command.link_id, command.delivery_id, error))
 
@@ -301,6 +327,7 @@ class Namespace:
         if lock is None:
             return _lock_lost(queue)
         queue.settle(lock, settlement, decided)
+        queue.metered(decided).settle()
         queue.touch_lane(lane, decided)
         return None
 
@@ -314,6 +341,8 @@ class Namespace:
         link.limit = command.limit
         if command.drains:
             link.drains = True
+        if command.asks != NOT_ASKED:
+            queue.ask(link, command.asks, decided)
         queue.touch_lane(link.lane, decided)
 
     def _attach_sender(self, command: AttachSender, decided: Decided) -> None:
@@ -390,9 +419,12 @@ class Namespace:
             return
         queue.usage.receiver_count -= 1
         link = self.receivers.pop(link_id, None)
+        if link is not None:
+            queue.end_call(link, decided)
         if isinstance(queue.sessions, MessageSessions):
             if link is None:
-                queue.sessions.forget_waiting(link_id)
+                if queue.sessions.forget_waiting(link_id):
+                    queue.metered(decided).count(EMPTY_RECEIVE)
             else:
                 queue.sessions.give_up(link.lane, decided)
                 decided.touch(queue)
@@ -421,6 +453,16 @@ class Namespace:
             error = self.throttle.refuse_management(decided.now_ms)
         elif isinstance(request, (Administer, PlantFault, RemoveFaults, ListFaults)):
             error = self._fault(request, decided)
+            is_answered = True
+        elif isinstance(request, Meter):
+            if entity is None:
+                self.ledger.count_loose(request.path, request.kind)
+            else:
+                entity.metered(decided).count(request.kind)
+        elif isinstance(request, ReadLedger):
+            self.ledger.write_all(decided.turn)
+            decided.saves_ledger = True
+            Loads(self.directory.load_numbers, self.directory.loads).add(ReadLedgerStep(request), decided)
             is_answered = True
         elif isinstance(request, ListEntities) and (request.kind != SUBSCRIPTION or entity is not None):
             listed = list_entities(
@@ -469,6 +511,8 @@ class Namespace:
             error = self._refuse_send(entity, request.messages, decided.now_ms)
             if error is None:
                 decided.say(Scheduled(request.request_id, self._admit(entity, request.messages, decided)))
+                for message in request.messages:
+                    entity.metered(decided).count(SCHEDULE, len(message.raw))
             return error
         if isinstance(request, CancelScheduled):
             entity.loads.add(CancelStep(entity, request), decided)
@@ -502,6 +546,8 @@ class Namespace:
         error: BrokerError | None = None
         if isinstance(request, ListRules):
             decided.say(Rules(request.request_id, queue.settings.rules[request.skip : request.skip + request.top]))
+            if not request.is_administrative:
+                queue.metered(decided).count(MANAGEMENT)
             return None
         if isinstance(request, AddRule):
             error = self.directory.add_rule(queue, request.rule, decided)
@@ -510,6 +556,8 @@ class Namespace:
             error = self.directory.remove_rule(queue, request.name, decided)
         if error is None:
             decided.say(Done(request.request_id))
+            if not request.is_administrative:
+                queue.metered(decided).count(MANAGEMENT)
         return error
 
     def _refuse_session_id(self, queue: Queue, session_id: str | None) -> BrokerError | None:
@@ -533,6 +581,7 @@ class Namespace:
         for lock in locks:
             assert lane is not None, "a lock that was found is in a lane"
             lane.locks.renew(lock, until_ms)
+        queue.metered(decided).count_many(RENEW, len(locks), len(locks), 0)
         decided.say(Renewed(request.request_id, [until_ms] * len(locks)))
         return None
 
@@ -564,13 +613,15 @@ class Namespace:
             return session_lock_lost(queue, request.session_id)
         if isinstance(request, RenewSession):
             decided.say(Renewed(request.request_id, [sessions.renew(session, decided.now_ms)]))
+            queue.metered(decided).count(RENEW)
         elif isinstance(request, SetSessionState):
+            queue.metered(decided).count(SESSION, 0 if request.state is None else len(request.state))
             session.state = request.state
             session.is_state_known = True
             decided.remember([SessionStatePut(queue.entity_id, request.session_id, request.state, decided.now_ms)])
             decided.say(Done(request.request_id))
         elif session.is_state_known:
-            decided.say(SessionState(request.request_id, session.state))
+            say_state(queue, request, session.state, decided)
         else:
             assert isinstance(request, GetSessionState), "a request of no known kind"
             queue.loads.add(ReadStateStep(queue, session, request), decided)
@@ -609,7 +660,9 @@ class Namespace:
         for link_id in [link_id for link_id, queue in self.received_from.items() if queue is entity]:
             del self.received_from[link_id]
             entity.usage.receiver_count -= 1
-            self.receivers.pop(link_id, None)
+            link = self.receivers.pop(link_id, None)
+            if link is not None:
+                entity.end_call(link, decided)
             decided.say(Refused(link_id, error) if link_id in waiting else Detached(link_id, error))
         entity.lane.receivers.links.clear()
 
@@ -635,6 +688,8 @@ class Namespace:
             entity.close()
         entity.loads.abort(error, decided)
         self.directory.forget(entity)
+        if entity.tally is not None:
+            self.ledger.forget(entity.tally, decided.turn)
         self._note_store(entity, 0, decided.now_ms)
         entity.is_changed = False
         decided.turn.counters.pop(entity.entity_id, None)

@@ -6,6 +6,7 @@ on. What needs rows from the store is in `refill` (the window), `sweeps` (due an
 
 from typing import Final
 
+from spillway.broker.commands import ASKS_MORE, ASKS_NOTHING
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Drained
 from spillway.broker.entity import Entity, Origin, Usage
@@ -17,6 +18,7 @@ from spillway.broker.window import ResidentBudget
 from spillway.model import limits
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError, NotAllowed
+from spillway.model.ledger import EMPTY_RECEIVE
 from spillway.model.message import ACTIVE, DEFERRED, HIDDEN, NEVER, Message, Overlay, StoredMessage
 from spillway.model.records import Counters, MessageAdded, MessageChanged, MessageMoved, MessageRemoved, Record
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
@@ -263,6 +265,7 @@ class Queue(Entity):
             if link.drains and (not lane.is_refilling or link.handed_count >= link.limit):
                 link.drains = False
                 link.limit = link.handed_count
+                self.end_call(link, decided)
                 decided.say(Drained(link.link_id))
 
     def touch_lane(self, lane: Lane, decided: Decided) -> None:
@@ -290,12 +293,30 @@ class Queue(Entity):
 
     def _hand_to(self, link: ReceiverLink, stored: StoredMessage, decided: Decided) -> None:
         link.handed_count += 1
+        self.metered(decided).receive(len(stored.message.raw))
         if link.deletes:
             self._forget(stored.sequence_number, len(stored.message.raw), stored.state, stored.session_id, decided)
             decided.say(Deliver(link.link_id, self.path, stored, b"", 0))
             return
         lock = self.lock(stored, link.lane, link, decided.now_ms)
         decided.say(Deliver(link.link_id, self.path, stored, lock.token, lock.locked_until_ms))
+
+    def ask(self, link: ReceiverLink, asks: int, decided: Decided) -> None:
+        """Its client granted credit: a new call to receive, or more for the one that still waits for its first message.
+
+        A call that ends without a delivery is an empty receive, and counted.
+        """
+        if asks == ASKS_MORE and link.is_asking and link.handed_count == link.asked_at:
+            return
+        self.end_call(link, decided)
+        link.is_asking = asks != ASKS_NOTHING
+        link.asked_at = link.handed_count
+
+    def end_call(self, link: ReceiverLink, decided: Decided) -> None:
+        if link.is_asking:
+            link.is_asking = False
+            if link.handed_count == link.asked_at:
+                self.metered(decided).count(EMPTY_RECEIVE)
 
     def lock(self, stored: StoredMessage, lane: Lane, holder: ReceiverLink | None, now_ms: int) -> Lock:
         """Under the session's lock where there are sessions, else for the queue's own time."""
@@ -474,17 +495,17 @@ class Queue(Entity):
 
     def due_ms(self) -> int:
         due = super().due_ms()
-        due = _earlier(due, self.lane.locks.earliest_ms)
+        due = earlier(due, self.lane.locks.earliest_ms)
         if not self.is_sweeping_expired:
-            due = _earlier(due, self.next_expiry_ms)
+            due = earlier(due, self.next_expiry_ms)
         if self.sessions is not None:
-            due = _earlier(due, self.sessions.due_ms())
+            due = earlier(due, self.sessions.due_ms())
         if self.forwarder is not None:
-            due = _earlier(due, self.forwarder.due_ms())
+            due = earlier(due, self.forwarder.due_ms())
         return due
 
 
-def _earlier(one_ms: int, other_ms: int) -> int:
+def earlier(one_ms: int, other_ms: int) -> int:
     """The earlier of two times; 0 is no time."""
     if one_ms == 0 or (other_ms != 0 and other_ms < one_ms):
         return other_ms

@@ -171,7 +171,7 @@ def open_journal(plan: ServePlan, directory: "DataDirectory", namespace: Namespa
     if plan.is_memory:
         from spillway.store.memory import MemoryJournal
 
-        return MemoryJournal()
+        return MemoryJournal(namespace.name.lower())
     from spillway.store.sqlite import SqliteJournal
 
     path = directory.journal_path(namespace.name.lower())

@@ -4,6 +4,8 @@ from collections import deque
 from typing import Final
 
 from spillway.amqp.link import Link
+from spillway.amqp.serial import serial_add, serial_difference
+from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, ASKS_NOTHING, NOT_ASKED
 from spillway.broker.effects import Deliver
 from spillway.dialect.addresses import CBS, MANAGEMENT, Address
 from spillway.model import limits
@@ -64,6 +66,8 @@ class ClientReceiver(PeerLink):
         self.told_limit = 0
         self.ahead_max: int = DELIVERIES_AHEAD_MAX  # fewer when messages are large
         self.is_draining = False
+        self.untold_asks: int = NOT_ASKED  # since when the client does not read
+        self.asked = 0  # the delivery-count up to which the client has granted credit
         # ReceiveAndDelete: decided and deleted, but the client took its credit back meanwhile.
         self.held: list[Deliver] = []
 
@@ -76,6 +80,22 @@ class ClientReceiver(PeerLink):
         if ahead > 0 and link.session.window < ahead:
             ahead = link.session.window
         return self.seen_count + (ahead if ahead > 0 else 0)
+
+    def asks(self, drain: bool) -> int:
+        """What the client's latest flow means for its call to receive (docs/ledger.md).
+
+        The Python SDK leaves its credit on the link when a call ends, and grants the same once more for the next one.
+        Who drains ends the call, and grants more with it at most.
+        """
+        link = self.link
+        asked = serial_add(link.delivery_count, link.credit)
+        more = serial_difference(asked, self.asked)
+        self.asked = asked
+        if more > 0:
+            return ASKS_MORE
+        if drain:
+            return NOT_ASKED
+        return ASKS_AGAIN if link.credit > 0 else ASKS_NOTHING
 
     def is_window_bound(self) -> bool:
         """The session's window, not the credit, is what stops it."""

@@ -26,7 +26,7 @@ from spillway.amqp.events import (
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import ACCEPTED, RELEASED, Attach, Received, Rejected, Source, Target
 from spillway.amqp.types import Int, Symbol
-from spillway.broker.commands import Command, Credit, Detach, Send, Settle, Undelivered
+from spillway.broker.commands import NOT_ASKED, Command, Credit, Detach, Send, Settle, Undelivered
 from spillway.broker.effects import (
     Answer,
     Attached,
@@ -341,20 +341,23 @@ class Peer:
             user.is_draining = event.drain
             while user.held and event.link.credit > 0:
                 self._hand_over(user, user.held.pop(0))
-            self._tell_credit(user)
+            self._tell_credit(user, user.asks(event.drain))
         elif isinstance(user, ReplyLink):
             user.on_credit(event.drain)
 
-    def _tell_credit(self, receiver: ClientReceiver) -> None:
-        """Let the core know how far it may go; a drain is always told, for it is waited for."""
+    def _tell_credit(self, receiver: ClientReceiver, asks: int = NOT_ASKED) -> None:
+        """Let the core know how far it may go; a drain is always told, for it is waited for, and what a client did."""
         if not self.is_writable:
+            receiver.untold_asks = asks or receiver.untold_asks
             return
+        asks = asks or receiver.untold_asks
+        receiver.untold_asks = NOT_ASKED
         limit = receiver.limit()
         if receiver.is_window_bound():
             self.window_bound[receiver.number] = receiver
-        if limit != receiver.told_limit or receiver.is_draining:
+        if limit != receiver.told_limit or receiver.is_draining or asks != NOT_ASKED:
             receiver.told_limit = limit
-            self.outbox.commands.append(Credit(receiver.number, limit, receiver.is_draining))
+            self.outbox.commands.append(Credit(receiver.number, limit, receiver.is_draining, asks))
 
     def _retell_window_bound(self) -> None:
         bound = self.window_bound

@@ -70,6 +70,7 @@ LOAD_MESSAGES: Final = 1_000  # asked of the store at a time
 LOAD_BYTES: Final = 2 * MIB
 SWEEP_MESSAGES: Final = 500  # due or expired messages handled in one turn
 FORWARD_MESSAGES: Final = 500  # passed on by one entity in one turn, copies of a topic counted
+LEDGER_ROWS_MAX: Final = 5_000  # asked of the store at a time: some 5 ms of the writer's
 
 # -- throttling ------------------------------------------------------------------------------------------------
 BUSY_MS: Final = 10_000  # who is told "server busy" waits so long, and finds it over (contract I5, I6)

@@ -6,6 +6,7 @@ the end of the turn: a store that commits whole turns writes them as they are.
 
 from typing import Final
 
+from spillway.model.ledger import LedgerRow
 from spillway.model.message import ACTIVE, DEFERRED, SCHEDULED, Overlay, StoredMessage
 
 ROW_BYTES: Final = 200  # what a message weighs besides its bytes
@@ -154,12 +155,19 @@ class Counters:
 
 
 class Turn:
-    """What one step of the broker decided: groups of records, each all or nothing, and the counters after them."""
+    """What one step of the broker decided: groups of records, each all or nothing, and the counters after them.
+
+    `ledger` is added to what the ledger has; `tallies` are what was counted of entities and is in no row yet, and
+    replace the ones before. Days that end at `seals_before` (a minute) or earlier are over for good.
+    """
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.groups: list[list[Record]] = []
         self.counters: dict[int, Counters] = {}  # by entity id
+        self.ledger: list[LedgerRow] = []
+        self.tallies: dict[int, bytes] = {}  # by entity id; see `model.ledger.Tally.pack`
+        self.seals_before = 0  # 0: nothing new is over
         self.size_bytes = 0
 
     def add(self, group: list[Record]) -> None:
@@ -168,7 +176,11 @@ class Turn:
         self.groups.append(group)
 
     def is_empty(self) -> bool:
-        return not self.groups and not self.counters
+        return not self.is_waited_for() and not self.ledger and not self.tallies and self.seals_before == 0
+
+    def is_waited_for(self) -> bool:
+        """Whether what was decided may be said only when this is durable. Nobody waits for the ledger."""
+        return bool(self.groups) or bool(self.counters)
 
 
 class EntityRow:
@@ -179,6 +191,7 @@ class EntityRow:
         self.counters = counters
         self.next_due_ms = next_due_ms  # earliest scheduled or hidden message, NEVER if none
         self.next_expiry_ms = next_expiry_ms  # earliest expiry of an active message, NEVER if none
+        self.tally = b""  # what was counted last and is in no row of the ledger
 
 
 class Catalogue:
@@ -188,6 +201,7 @@ class Catalogue:
         self.entities = entities
         self.last_entity_id = last_entity_id
         self.clock_ms = clock_ms  # the latest time any turn was stamped with
+        self.ledger_minute = 0  # the earliest one that is counted and in no sealed day, 0 if none
 
 
 class Query:
@@ -270,6 +284,19 @@ class LoadExpired(Query):
         self.now_ms = now_ms
 
 
+class LoadLedger(Query):
+    """Rows of the ledger from `since` to before `until` (minutes), by their key, those behind `after` only.
+
+    Answered in `Rows.ledger`; minutes before `Rows.sealed_before` are in sealed days and not answered.
+    """
+
+    def __init__(self, since: int, until: int, after: tuple[int, str, int], count: int) -> None:
+        super().__init__(0, count, 0)
+        self.since = since
+        self.until = until
+        self.after = after
+
+
 class SessionRow:
     def __init__(self, session_id: str, active: int, state: bytes | None) -> None:
         self.session_id = session_id
@@ -285,4 +312,8 @@ class Rows:
         self.is_cut = False  # more rows would have matched: stopped by count or bytes
         self.next_ms = 0  # LoadDue, LoadExpired: the earliest time of what was not answered, NEVER if none
         self.sessions: list[SessionRow] = []
+        self.ledger: list[LedgerRow] = []
+        self.ledger_end = (-1, "", -1)  # the key of the last row that was looked at: where the next page goes on
+        self.sealed_before = 0  # a minute
+        self.damaged_count = 0  # rows of the ledger whose checksum did not hold: they are left out
         self.corrupt: list[int] = []  # sequence numbers whose checksum did not hold: reported, never served

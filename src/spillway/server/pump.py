@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from spillway.broker.commands import Command, DiskNearlyFull, Loaded, Request, Undelivered
+from spillway.broker.commands import Command, DiskNearlyFull, Loaded, Request, SaveLedger, Undelivered
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Answer, Deliver, Dropped, Effect, Load, Report, Restarted
 from spillway.model import limits
 from spillway.model.errors import BrokerError, ConnectionForced
-from spillway.model.records import Rows
+from spillway.model.records import Rows, Turn
 from spillway.server.clock import Clock, Timer
 from spillway.server.numbers import Numbers
 from spillway.store.journal import Journal
@@ -32,6 +32,7 @@ class Core(Protocol):
 
     def apply(self, commands: list[Command], now_ms: int) -> Decided: ...
     def next_due_ms(self) -> int: ...
+    def has_counted(self) -> bool: ...
 
 
 class PumpedPeer(Protocol):
@@ -180,18 +181,29 @@ class Pump:
         loads = [effect for effect in spoken if type(effect) is Load]
         if loads:
             spoken = [effect for effect in spoken if type(effect) is not Load]
-        is_empty = decided.turn.is_empty()
-        if not is_empty:
-            self.last_ticket += 1
-            self.waiting.append(Waiting(self.last_ticket, spoken))
-            self.journal.submit(decided.turn, self.last_ticket)
+        is_waited_for = decided.turn.is_waited_for()
+        if is_waited_for:
+            self.submit(decided.turn, spoken)
         elif spoken and self.waiting:
             self.waiting[-1].effects.extend(spoken)
+        if not is_waited_for and not decided.turn.is_empty():
+            self.submit_unheard(decided.turn)
         self.loads_out += len(loads)
         for load in loads:
             self.journal.load(load.query, load.to)
-        if is_empty and spoken and not self.waiting:
+        if not is_waited_for and spoken and not self.waiting:
             self.release(spoken, self.clock.real_ms())
+
+    def submit(self, turn: Turn, effects: list[Effect]) -> None:
+        """These effects wait for it, and so does whatever is said after it."""
+        self.last_ticket += 1
+        self.waiting.append(Waiting(self.last_ticket, effects))
+        self.journal.submit(turn, self.last_ticket)
+
+    def submit_unheard(self, turn: Turn) -> None:
+        """The ledger alone: no effect waits for it, neither of this turn nor of a later one."""
+        self.last_ticket += 1
+        self.journal.submit(turn, self.last_ticket)
 
     def on_durable(self, ticket: int) -> None:
         if self.is_over:
@@ -407,6 +419,9 @@ class Pump:
         for callback in self.on_tick:
             callback(now_ms)
         self.look_at_disk()
+        if self.core.has_counted():
+            self.own_commands.append(SaveLedger())
+            self.wake()
         if 0 < self.core.next_due_ms() <= now_ms:  # a timer that the leaning clock let slip
             self.wake()
 
@@ -420,9 +435,9 @@ class Pump:
             if timer is not None:
                 timer.cancel()
         self.timer = None
-        decided = Decided(self.clock.now_ms())
-        decided.turn.add([])
-        self.remember(decided)
+        turn = Turn(self.clock.now_ms())
+        turn.add([])
+        self.submit(turn, [])
         self.tick()
         self.wake()
 
@@ -476,6 +491,8 @@ class Pump:
 
     def stop(self) -> None:
         """No more turns. The journal may be closed after this."""
+        if not self.is_over and self.core.has_counted():
+            self.submit_unheard(self.core.apply([SaveLedger()], self.clock.now_ms()).turn)
         self.is_over = True
         for timer in (self.timer, self.ticker):
             if timer is not None:

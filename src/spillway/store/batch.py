@@ -7,6 +7,7 @@ see the difference. What is read back for a change comes from the same transacti
 
 from collections.abc import Callable
 
+from spillway.model.ledger import LedgerRow
 from spillway.model.message import ACTIVE, StoredMessage
 from spillway.model.records import (
     Counters,
@@ -36,6 +37,8 @@ class Batch:
         self.counters: dict[int, Counters] = {}
         self.session_gone: dict[tuple[int, str], int] = {}  # active rows that leave a session, by entity and session
         self.states: dict[tuple[int, str], SessionStatePut] = {}
+        self.ledger: list[LedgerRow] = []
+        self.tallies: dict[int, bytes] = {}  # by entity id
         self.clock_ms = 0
         self.last_entity_id = 0
         self.is_empty = True
@@ -59,6 +62,10 @@ class Batch:
                     self._add_rare(record)
         if turn.counters:
             self.counters.update(turn.counters)  # absolute values: the last ones stand
+        if turn.tallies:
+            self.tallies.update(turn.tallies)
+        if turn.ledger:
+            self.ledger += turn.ledger
         if turn.now_ms > self.clock_ms:
             self.clock_ms = turn.now_ms
 
@@ -117,6 +124,7 @@ class Batch:
         self.removed.add(entity_id)
         self.puts.pop(entity_id, None)
         self.counters.pop(entity_id, None)
+        self.tallies.pop(entity_id, None)
         for key in [key for key in self.fresh if entity_id_of(key) == entity_id]:
             del self.fresh[key]
         for place in [place for place in self.session_gone if place[0] == entity_id]:

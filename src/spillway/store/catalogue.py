@@ -6,6 +6,7 @@ from zlib import crc32
 
 import apsw
 
+from spillway.model.ledger import unpack_tally
 from spillway.model.message import NEVER
 from spillway.model.records import Catalogue, Counters, EntityPut, EntityRow
 from spillway.store.errors import StoreDamaged
@@ -42,10 +43,11 @@ def read_catalogue(connection: apsw.Connection, path: Path) -> tuple[Catalogue, 
     expiry = _earliest(connection, "next_expiry_after_entity")
     entities: list[EntityRow] = []
     for columns in connection.execute(STATEMENTS["select_entities"]):
-        put, counters = _entity(columns, path)
+        put, counters = _entity(columns[:-1], path)
         next_due_ms = due.get(put.entity_id, NEVER)
         next_expiry_ms = expiry.get(put.entity_id, NEVER)
         entities.append(EntityRow(put, counters, next_due_ms, next_expiry_ms))
+        entities[-1].tally = _tally(put, columns[-1], path)
     graveyard = [_int(entity_id) for (entity_id,) in connection.execute(STATEMENTS["select_removed"])]
     return Catalogue(entities, last_entity_id, clock_ms), graveyard, last_body_number
 
@@ -91,6 +93,16 @@ def _entity(columns: tuple[object, ...], path: Path) -> tuple[EntityPut, Counter
     if counters_checksum(put.entity_id, counters) != sum_:
         raise StoreDamaged(path, f"the checksum of the counters of entity {entity_id} ({entity_path!r}) does not hold")
     return put, counters
+
+
+def _tally(put: EntityPut, packed: object, path: Path) -> bytes:
+    try:
+        if packed is not None and not isinstance(packed, bytes):
+            raise ValueError("it is none")
+        unpack_tally(put.path, put.entity_id, packed or b"")
+    except ValueError as error:
+        raise StoreDamaged(path, f"the tally of entity {put.entity_id} ({put.path!r}): {error}") from error
+    return packed or b""
 
 
 def _earliest(connection: apsw.Connection, statement: str) -> dict[int, int]:

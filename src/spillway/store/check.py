@@ -10,6 +10,7 @@ from spillway.store.bodies import read_body
 from spillway.store.catalogue import read_catalogue
 from spillway.store.errors import StoreDamaged, explain
 from spillway.store.file import close_untouched, open_file
+from spillway.store.ledger import row_of_columns
 from spillway.store.rows import DamagedRow, entity_id_of, sequence_number_of, stored_of
 from spillway.store.sessions import Session
 from spillway.store.statements import STATEMENTS
@@ -54,6 +55,9 @@ def _findings(connection: apsw.Connection, path: Path) -> Iterator[str]:
         if entity_id not in graveyard:
             yield f"there are messages of an entity {entity_id} that does not exist"
     yield from _body_findings(connection)
+    for columns in connection.execute(STATEMENTS["select_whole_ledger"]):
+        if row_of_columns(columns) is None:
+            yield f"the ledger's row of {columns[1]!r} in minute {columns[0]!r}: its checksum does not hold"
 
 
 def _body_findings(connection: apsw.Connection) -> Iterator[str]:

@@ -16,6 +16,7 @@ from spillway.model.records import (
     LoadDue,
     LoadExpired,
     LoadFrom,
+    LoadLedger,
     LoadNumbers,
     LoadSession,
     LoadSessionNames,
@@ -27,8 +28,10 @@ from spillway.store.answers import fill
 from spillway.store.batch import Batch
 from spillway.store.bodies import Bodies
 from spillway.store.catalogue import NO_COUNTERS, counters_checksum, meta_checksum, put_checksum, read_catalogue
+from spillway.store.day_files import DIRECTORY_NAME, DayFiles
 from spillway.store.errors import explain
 from spillway.store.file import FORMAT, PAGE_BYTES, close_untouched, open_file
+from spillway.store.ledger import LedgerTable, write_ledger
 from spillway.store.rows import (
     BODY_ID_AT,
     SEQUENCE_MASK,
@@ -46,7 +49,9 @@ from spillway.store.statements import STATEMENTS
 class Database:
     """The open file. After an error of SQLite, only `abandon` is called."""
 
-    def __init__(self, path: Path, synchronous: str = "FULL", vfs: str | None = None) -> None:
+    def __init__(
+        self, path: Path, synchronous: str = "FULL", vfs: str | None = None, days: DayFiles | None = None
+    ) -> None:
         self.path = path
         self.wal_bytes = 0  # written to the log since it was last copied into the file
         self.clock_ms = 0
@@ -57,6 +62,8 @@ class Database:
         self.connection.set_wal_hook(self._on_wal)
         self._cursor = self.connection.cursor()
         self.bodies = Bodies(self.connection)
+        days = days or DayFiles(path.parent / DIRECTORY_NAME, path.parent.name)
+        self.ledger = LedgerTable(self.connection, path, days)
 
     def _on_wal(self, connection: apsw.Connection, name: str, frames: int) -> int:
         self.wal_bytes = frames * PAGE_BYTES
@@ -66,6 +73,7 @@ class Database:
         try:
             catalogue, self.graveyard, self.last_body_number = read_catalogue(self.connection, self.path)
             self.bodies.look()
+            catalogue.ledger_minute = self.ledger.recover()
         except (apsw.Error, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
         self.clock_ms = catalogue.clock_ms
@@ -130,6 +138,8 @@ class Database:
         if parked:
             cursor.executemany(STATEMENTS["insert_parked"], parked)
         write_sessions(self.path, cursor, batch)
+        if batch.ledger:
+            write_ledger(cursor, batch.ledger)
         self.bodies.settle()
         self._write_counters(batch)
 
@@ -146,8 +156,13 @@ class Database:
             self.graveyard.append(entity_id)
 
     def _write_counters(self, batch: Batch) -> None:
-        rows = [
-            (
+        rows: list[tuple[object, ...]] = []
+        with_tallies: list[tuple[object, ...]] = []
+        tallies = batch.tallies
+        for entity_id, counters in batch.counters.items():
+            if entity_id in batch.removed:
+                continue
+            numbers = (
                 counters.last_sequence_number,
                 counters.active,
                 counters.deferred,
@@ -155,13 +170,18 @@ class Database:
                 counters.hidden,
                 counters.size_bytes,
                 counters_checksum(entity_id, counters),
-                entity_id,
             )
-            for entity_id, counters in batch.counters.items()
-            if entity_id not in batch.removed
-        ]
+            tally = tallies.pop(entity_id, None)
+            if tally is None:
+                rows.append((*numbers, entity_id))
+            else:
+                with_tallies.append((*numbers, tally, entity_id))
         if rows:
             self._cursor.executemany(STATEMENTS["put_counters"], rows)
+        if with_tallies:
+            self._cursor.executemany(STATEMENTS["put_counters_and_tally"], with_tallies)
+        if tallies:
+            self._cursor.executemany(STATEMENTS["put_tally"], [(tally, key) for key, tally in tallies.items()])
         clock_ms = max(self.clock_ms, batch.clock_ms)
         last_entity_id = max(self.last_entity_id, batch.last_entity_id)
         now = (clock_ms, last_entity_id, self.bodies.last_number)
@@ -189,6 +209,8 @@ class Database:
             return Rows([])
         if isinstance(query, (LoadSession, LoadSessions, LoadSessionNames)):
             return answer_sessions(self.path, self._cursor, query)
+        if isinstance(query, LoadLedger):
+            return self.ledger.page(query)
         if isinstance(query, LoadNumbers):
             return fill(query, self._numbered(query.entity_id, query.sequence_numbers))
         cursor = self.connection.cursor()
@@ -217,11 +239,13 @@ class Database:
 
     def close(self) -> None:
         """After this the file alone holds everything."""
+        self.ledger.abandon()
         self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self.connection.close()
 
     def abandon(self) -> None:
         """After a failure: let go of the file and write nothing more to it."""
+        self.ledger.abandon()
         close_untouched(self.connection)
 
 

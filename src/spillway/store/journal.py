@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from spillway.model.records import Catalogue, Query, Rows, Turn
+from spillway.store.day_files import SealedDays
 
 
 class Listener(Protocol):
@@ -43,6 +44,10 @@ class Journal(Protocol):
     @property
     def free_bytes(self) -> int:
         """Room for more: the file system's free space and free pages inside the store. Read at most once a second."""
+
+    @property
+    def days(self) -> SealedDays:
+        """The ledger's sealed days."""
 
     def close(self) -> None:
         """Commit what was submitted, stop the writer, release the directory."""

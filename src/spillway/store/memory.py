@@ -19,6 +19,7 @@ from spillway.model.records import (
     LoadDue,
     LoadExpired,
     LoadFrom,
+    LoadLedger,
     LoadNumbers,
     LoadSession,
     LoadSessionNames,
@@ -36,7 +37,9 @@ from spillway.model.records import (
 )
 from spillway.store.answers import fill
 from spillway.store.changes import changed, moved
+from spillway.store.day_files import DaysInMemory
 from spillway.store.journal import Listener
+from spillway.store.ledger_memory import LedgerMemory
 from spillway.store.rows import copy_of
 
 FREE_BYTES: Final = 1 << 62  # nothing here watches memory
@@ -95,6 +98,7 @@ class EntityMemory:
     def __init__(self, put: EntityPut) -> None:
         self.put = put
         self.counters = Counters()
+        self.tally = b""
         self.rows: dict[int, StoredMessage] = {}
         self.numbers: Ordered[int] = Ordered()
         self.due: Ordered[tuple[int, int]] = Ordered()  # (due_ms, sequence number) of scheduled and hidden rows
@@ -200,22 +204,28 @@ class EntityMemory:
         expiry = self.expiry.first((NEVER, 0))
         next_due_ms = NEVER if due is None else due[0]
         next_expiry_ms = NEVER if expiry is None else expiry[0]
-        return EntityRow(self.put, self.counters.copy(), next_due_ms, next_expiry_ms)
+        row = EntityRow(self.put, self.counters.copy(), next_due_ms, next_expiry_ms)
+        row.tally = self.tally
+        return row
 
 
 class MemoryJournal:
     """`recover` may be called again, and `start` with it: what a crash leaves is what was submitted."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: str = "memory") -> None:
+        self.days = DaysInMemory(namespace)
         self._entities: dict[int, EntityMemory] = {}
         self._last_entity_id = 0
         self._clock_ms = 0
+        self._ledger = LedgerMemory(self.days)
         self._listener: Listener | None = None
         self._post: Callable[[Callable[[], None]], None] | None = None
 
     def recover(self) -> Catalogue:
         rows = [self._entities[entity_id].row() for entity_id in sorted(self._entities)]
-        return Catalogue(rows, self._last_entity_id, self._clock_ms)
+        catalogue = Catalogue(rows, self._last_entity_id, self._clock_ms)
+        catalogue.ledger_minute = self._ledger.first_minute()
+        return catalogue
 
     def start(self, listener: Listener, post: Callable[[Callable[[], None]], None]) -> None:
         self._listener = listener
@@ -229,6 +239,10 @@ class MemoryJournal:
         for entity_id, counters in turn.counters.items():
             if entity_id in self._entities:
                 self._entities[entity_id].counters = counters.copy()
+        for entity_id, tally in turn.tallies.items():
+            if entity_id in self._entities:
+                self._entities[entity_id].tally = tally
+        self._ledger.add(turn)
         if not turn.is_empty():
             self._clock_ms = max(self._clock_ms, turn.now_ms)
         post(lambda: listener.on_durable(ticket))
@@ -236,7 +250,9 @@ class MemoryJournal:
     def load(self, query: Query, ticket: int) -> None:
         listener, post = self._started()
         entity = self._entities.get(query.entity_id)
-        if entity is None:
+        if isinstance(query, LoadLedger):
+            rows = self._ledger.page(query)
+        elif entity is None:
             rows = Rows([])
         elif isinstance(query, (LoadSession, LoadSessions, LoadSessionNames)):
             rows = entity.answer_sessions(query)

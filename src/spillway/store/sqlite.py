@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from spillway.model.records import Catalogue, Query, Rows, Turn
 from spillway.store.database import Database
+from spillway.store.day_files import DIRECTORY_NAME, DayFiles
 from spillway.store.directory import DataDirectory
 from spillway.store.errors import explain
 from spillway.store.journal import Listener
@@ -56,6 +57,8 @@ class SqliteJournal:
         self._directory = directory
         if directory is not None:
             directory.hold()  # until close
+        home = path.parent if directory is None else directory.path
+        self.days = DayFiles(home / DIRECTORY_NAME, path.parent.name)
         self._synchronous = synchronous
         self._vfs = vfs
         self._wal_bytes_max = wal_bytes_max
@@ -78,7 +81,7 @@ class SqliteJournal:
 
     def recover(self) -> Catalogue:
         assert self._database is None, "recover is called once"
-        self._database = Database(self.path, self._synchronous, self._vfs)
+        self._database = Database(self.path, self._synchronous, self._vfs, self.days)
         catalogue = self._database.catalogue()
         self._free_page_bytes = self._database.free_page_bytes()
         return catalogue
@@ -158,11 +161,15 @@ class SqliteJournal:
 
     def _step(self, database: Database) -> bool:
         """One group commit, or some housekeeping while nobody waits. False: it was the last."""
-        if database.graveyard and self._inbox.empty():
-            self._bury(database)
-            return True
+        if self._inbox.empty():
+            if database.graveyard:
+                self._bury(database)
+                return True
+            if database.ledger.is_sealing:
+                database.ledger.step()
+                return True
         try:
-            item = self._inbox.get(timeout=IDLE_S if database.wal_bytes else None)
+            item = self._inbox.get(timeout=IDLE_S if database.wal_bytes or database.ledger.is_waiting else None)
         except Empty:
             database.checkpoint()
             self._free_page_bytes = database.free_page_bytes()
@@ -182,6 +189,7 @@ class SqliteJournal:
         """All of these turns in one transaction, then tell, in order."""
         told: list[Told] = []
         size_bytes = 0
+        seals_before = 0
         is_open = False
         batch = database.new_batch()
         for what, ticket, item_bytes in items:
@@ -191,6 +199,7 @@ class SqliteJournal:
                     is_open = True
                 batch.add(what)
                 size_bytes += item_bytes
+                seals_before = max(seals_before, what.seals_before)
                 told.append((ticket, None))
             elif what is not None:
                 if not batch.is_empty:
@@ -207,6 +216,10 @@ class SqliteJournal:
         if told:
             self._tell(told)
         self._keep_house(database)
+        if seals_before:
+            database.ledger.seal(seals_before)
+        if database.ledger.is_sealing:
+            database.ledger.step()
 
     def _keep_house(self, database: Database) -> None:
         if database.wal_bytes >= self._wal_bytes_max:

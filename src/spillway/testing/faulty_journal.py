@@ -10,6 +10,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from spillway.model.records import Catalogue, Query, Rows, Turn
+from spillway.store.day_files import SealedDays
 from spillway.store.journal import Journal, Listener
 
 
@@ -85,6 +86,10 @@ class FaultyJournal:
     @property
     def free_bytes(self) -> int:
         return self.inner.free_bytes if self.free_bytes_said is None else self.free_bytes_said
+
+    @property
+    def days(self) -> SealedDays:
+        return self.inner.days
 
     def close(self) -> None:
         self.release()

@@ -85,7 +85,28 @@ CREATE TABLE entity (
     scheduled INTEGER,
     hidden INTEGER,
     size_bytes INTEGER,
-    counters_checksum INTEGER
+    counters_checksum INTEGER,
+    tally BLOB -- what was counted last and is in no row of `ledger`; it ends with its own checksum
+);
+
+-- What was counted, and is in no sealed day. `proof` grows with the other numbers, so that a row is added to without being
+-- read: 3 operations + 5 units + 7 bytes + the checksum of its key. No flipped byte leaves all of that true.
+CREATE TABLE ledger (
+    minute INTEGER, -- since 1970
+    entity TEXT,
+    kind INTEGER,
+    operations INTEGER,
+    units INTEGER,
+    bytes INTEGER,
+    proof INTEGER,
+    PRIMARY KEY (minute, entity, kind)
+) WITHOUT ROWID;
+
+-- Days before this minute are in files of their own; what is left of them in `ledger` is being deleted.
+CREATE TABLE ledger_sealed (
+    id INTEGER PRIMARY KEY,
+    before_minute INTEGER,
+    mirror INTEGER -- the same below zero
 );
 
 -- Removed entities whose messages are still being deleted, piece by piece. Entity ids are never used again.

@@ -92,7 +92,7 @@ SELECT key >> 40, expires_ms FROM message INDEXED BY message_expiry
 WHERE expires_ms > 0 AND key >> 40 > ? ORDER BY key >> 40, expires_ms LIMIT 1
 
 -- name: put_entity
-INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, ?)
+INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, ?, NULL)
 ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, path = excluded.path, settings = excluded.settings,
     parent_id = excluded.parent_id, put_checksum = excluded.put_checksum
 
@@ -103,9 +103,16 @@ DELETE FROM entity WHERE id = ?
 UPDATE entity SET last_sequence_number = ?, active = ?, deferred = ?, scheduled = ?, hidden = ?, size_bytes = ?,
     counters_checksum = ? WHERE id = ?
 
+-- name: put_counters_and_tally
+UPDATE entity SET last_sequence_number = ?, active = ?, deferred = ?, scheduled = ?, hidden = ?, size_bytes = ?,
+    counters_checksum = ?, tally = ? WHERE id = ?
+
+-- name: put_tally
+UPDATE entity SET tally = ? WHERE id = ?
+
 -- name: select_entities
 SELECT id, kind, path, settings, parent_id, put_checksum,
-    last_sequence_number, active, deferred, scheduled, hidden, size_bytes, counters_checksum
+    last_sequence_number, active, deferred, scheduled, hidden, size_bytes, counters_checksum, tally
 FROM entity ORDER BY id
 
 -- name: put_removed
@@ -170,6 +177,32 @@ SELECT body_id, count, mirror FROM body_count
 
 -- name: select_uncounted_bodies
 SELECT id FROM body WHERE id NOT IN (SELECT body_id FROM body_count)
+
+-- name: add_to_ledger
+INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (minute, entity, kind) DO UPDATE SET operations = operations + excluded.operations,
+    units = units + excluded.units, bytes = bytes + excluded.bytes, proof = proof + excluded.proof - ?
+
+-- name: select_ledger
+SELECT minute, entity, kind, operations, units, bytes, proof FROM ledger
+WHERE minute >= ? AND minute < ? AND (minute, entity, kind) > (?, ?, ?) ORDER BY minute, entity, kind LIMIT ?
+
+-- name: first_of_ledger
+SELECT minute FROM ledger WHERE minute >= ? ORDER BY minute LIMIT 1
+
+-- name: delete_some_of_ledger
+DELETE FROM ledger WHERE (minute, entity, kind) IN (
+    SELECT minute, entity, kind FROM ledger WHERE minute < ? ORDER BY minute, entity, kind LIMIT ?
+)
+
+-- name: select_whole_ledger
+SELECT minute, entity, kind, operations, units, bytes, proof FROM ledger
+
+-- name: put_ledger_sealed
+INSERT OR REPLACE INTO ledger_sealed VALUES (1, ?1, -?1)
+
+-- name: select_ledger_sealed
+SELECT before_minute, mirror FROM ledger_sealed
 
 -- name: put_meta
 INSERT OR REPLACE INTO meta VALUES (1, ?, ?, ?, ?, ?)
