@@ -391,11 +391,36 @@ def test_what_is_refused_and_how(client: Any) -> None:
         client.delete_queue("not-there")
     with pytest.raises(HttpResponseError, match="forwarding to another entity: this version of Spillway"):
         client.create_queue("forwards", forward_to="there")
-    with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection true: this version of Spillway"):
-        client.create_queue("once", requires_duplicate_detection=True)
     with pytest.raises(HttpResponseError, match="lock time exceeds the allowed maximum"):
         client.create_queue("long", lock_duration=timedelta(minutes=6))
     assert [queue.name for queue in client.list_queues()] == ["there"]
+
+
+def test_a_queue_and_a_topic_may_require_duplicate_detection_for_good(client: Any) -> None:
+    window = timedelta(minutes=3)
+    client.create_queue("once", requires_duplicate_detection=True, duplicate_detection_history_time_window=window)
+    client.create_topic("once-too", requires_duplicate_detection=True)
+    topic = client.get_topic("once-too")
+    assert (topic.requires_duplicate_detection, topic.duplicate_detection_history_time_window) == (
+        True,
+        timedelta(minutes=10),
+    )
+    queue = client.get_queue("once")
+    assert (queue.requires_duplicate_detection, queue.duplicate_detection_history_time_window) == (True, window)
+    queue.duplicate_detection_history_time_window = timedelta(days=7)
+    client.update_queue(queue)
+    assert client.get_queue("once").duplicate_detection_history_time_window == timedelta(days=7)
+    queue.requires_duplicate_detection = False
+    with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection property of an existing Queue cannot be"):
+        client.update_queue(queue)
+    topic.requires_duplicate_detection = False
+    with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection property of an existing Topic cannot be"):
+        client.update_topic(topic)
+    for seconds in (19, 7 * 86_400 + 1):
+        queue.requires_duplicate_detection = True
+        queue.duplicate_detection_history_time_window = timedelta(seconds=seconds)
+        with pytest.raises(HttpResponseError, match=r"between 00:00:20 and 7\.00:00:00"):
+            client.update_queue(queue)
 
 
 def test_the_namespace_calls_itself_standard(client: Any) -> None:

@@ -147,6 +147,7 @@ def test_a_queue_without_properties_has_the_emulators_defaults(path: Path) -> No
     settings = config.namespaces[0].entities[0].settings
     assert (settings.default_ttl_ms, settings.lock_duration_ms) == (3_600_000, 60_000)
     assert (settings.max_delivery_count, settings.dead_letter_on_expiry) == (3, False)
+    assert (settings.requires_duplicate_detection, settings.duplicate_window_ms) == (False, 20_000)
 
 
 def test_azures_wider_ranges_are_taken(path: Path) -> None:
@@ -159,6 +160,7 @@ def test_azures_wider_ranges_are_taken(path: Path) -> None:
             MaxSizeInMegabytes=81_920,
             DeadLetteringOnMessageExpiration=True,
             DuplicateDetectionHistoryTimeWindow="P7D",
+            RequiresDuplicateDetection=True,
             RequiresSession=True,
         ),
     )
@@ -169,6 +171,8 @@ def test_azures_wider_ranges_are_taken(path: Path) -> None:
     assert settings.max_size_mb == 81_920
     assert settings.dead_letter_on_expiry is True
     assert settings.requires_session is True
+    assert settings.requires_duplicate_detection is True
+    assert settings.duplicate_window_ms == 7 * 86_400_000
     assert config.warnings == []
 
 
@@ -223,7 +227,7 @@ COUNT = "allowed: a whole number from 1 to 2147483647"
         ("DeadLetteringOnMessageExpiration", "true", '"true": allowed: true or false'),
         ("DeadLetteringOnMessageExpiration", 1, "1: allowed: true or false"),
         ("RequiresSession", "yes", '"yes": allowed: true or false'),
-        ("RequiresDuplicateDetection", True, "true: allowed: false: not served by this version"),
+        ("RequiresDuplicateDetection", "true", '"true": allowed: true or false'),
         ("ForwardTo", "other", '"other": allowed: a queue or topic of this namespace in this file'),
         ("ForwardTo", 5, "5: allowed: a string"),
         ("ForwardDeadLetteredMessagesTo", "d", '"d": allowed: a queue or topic of this namespace in this file'),
@@ -303,7 +307,6 @@ def test_a_wrong_shape_is_one_line(path: Path, content: object, line: str) -> No
     assert mistakes(path, content) == [line]
 
 
-UNSERVED = "true: allowed: false: not served by this version"
 FORWARD = '"q": allowed: a queue or topic of this namespace in this file'
 
 
@@ -311,8 +314,8 @@ FORWARD = '"q": allowed: a queue or topic of this namespace in this file'
     ("content", "line"),
     [
         (
-            topic_file(Properties={"RequiresDuplicateDetection": True}),
-            f".Properties.RequiresDuplicateDetection: {UNSERVED}",
+            topic_file(Properties={"RequiresDuplicateDetection": "no"}),
+            '.Properties.RequiresDuplicateDetection: "no": allowed: true or false',
         ),
         (
             topic_file(Properties={"DefaultMessageTimeToLive": "P1W"}),
@@ -596,7 +599,7 @@ def test_all_mistakes_are_found_in_one_go_and_the_list_is_bounded(path: Path) ->
 
 
 def test_three_different_mistakes_are_three_lines(path: Path) -> None:
-    lines = mistakes(path, queue_file(LockDuration="PT5X", MaxDeliveryCount=0, RequiresDuplicateDetection=True))
+    lines = mistakes(path, queue_file(LockDuration="PT5X", MaxDeliveryCount=0, RequiresDuplicateDetection=1))
     assert [line.split(":")[0].rpartition(".")[2] for line in lines] == [
         "LockDuration",
         "MaxDeliveryCount",

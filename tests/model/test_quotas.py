@@ -36,9 +36,11 @@ def test_little_memory_leaves_little_for_waiting_messages_and_for_the_disk_to_ca
     quotas = Quotas()
     assert quotas.resident_bytes_max() == limits.RESIDENT_NAMESPACE_BYTES_MAX
     assert quotas.pending_bytes_pause() == limits.PENDING_BYTES_PAUSE
+    assert quotas.ids_in_memory_max() == limits.ID_MEMORY_MAX
     quotas.set("memory-mb", 128)
     assert quotas.resident_bytes_max() == 32 * limits.MIB
     assert quotas.pending_bytes_pause() == 16 * limits.MIB
+    assert quotas.ids_in_memory_max() * limits.ID_MEMORY_BYTES <= 16 * limits.MIB
     quotas.set("memory-mb", 1 << 20)
     assert quotas.resident_bytes_max() == limits.RESIDENT_NAMESPACE_BYTES_MAX
     assert quotas.pending_bytes_pause() == limits.PENDING_BYTES_PAUSE

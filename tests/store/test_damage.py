@@ -5,13 +5,28 @@ import random
 import shutil
 import subprocess
 import sys
+from hashlib import blake2b
 from pathlib import Path
 
 import apsw
 import pytest
 
 from spillway.model.message import DEFERRED, SCHEDULED
-from spillway.model.records import LoadActive, LoadDue, MessageChanged, MessageMoved, Rows, Turn
+from spillway.model.message_ids import ID_BYTES, pack_id, place_of
+from spillway.model.records import (
+    LoadActive,
+    LoadDue,
+    LoadIds,
+    LoadIndexedIds,
+    LoadOldIds,
+    MessageChanged,
+    MessageIdSeen,
+    MessageIdsForgotten,
+    MessageIdsIndexed,
+    MessageMoved,
+    Rows,
+    Turn,
+)
 from spillway.store.check import check
 from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew, StoreTooOld
 from spillway.store.file import CACHE_KIB
@@ -21,13 +36,16 @@ from tests.store.listening import ALL, Desk, added, counters, everything, fields
 WRITER = Path(__file__).with_name("writer_process.py")
 
 
+ID_COUNT = 600  # in rows of 100, of which the first two are indexed
+
+
 def body(number: int) -> bytes:
     return b"body of message %05d " % number * 40
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Forty active messages, ten deferred, ten scheduled, in a file without a log."""
+    """Forty active messages, ten deferred, ten scheduled, and ids of accepted ones, in a file without a log."""
     path = tmp_path / "journal.db"
     desk = opened(path)
     turn = Turn(1)
@@ -38,9 +56,21 @@ def path(tmp_path: Path) -> Path:
     turn.counters[1] = counters(40, 60)
     turn.counters[1].deferred = turn.counters[1].scheduled = 10
     desk.submit(turn)
+    for first in range(0, ID_COUNT, 100):
+        desk.submit_records(*(seen(number) for number in range(first + 1, first + 101)))
+        desk.settle()
+    desk.submit_records(MessageIdsIndexed(1, 200, 1_200))
     desk.journal.close()
     assert check(path) == []
     return path
+
+
+def digest(number: int) -> bytes:
+    return blake2b(b"%d" % number, digest_size=16).digest()
+
+
+def seen(number: int) -> MessageIdSeen:
+    return MessageIdSeen(1, number, pack_id(digest(number), place_of(number, 1_000 + number)))
 
 
 def flip(path: Path, at: int, mask: int = 0x10) -> None:
@@ -96,10 +126,65 @@ def test_a_damaged_message_stays_damaged_when_it_is_changed_and_moved(path: Path
     desk.journal.close()
 
 
+# -- ids of accepted messages ---------------------------------------------------------------------------------------
+
+
+def test_a_flipped_byte_among_ids_is_reported_and_the_other_rows_are_read(path: Path) -> None:
+    flip(path, path.read_bytes().index(seen(350).packed) + 3)
+    desk = opened(path)
+    rows = desk.ask(LoadIds(1, 0, ALL, True))
+    assert rows.corrupt == [400]
+    assert served_ids(rows) == set(range(201, 301)) | set(range(401, ID_COUNT + 1))
+    desk.journal.close()
+    assert check(path) == ["ids of messages of queue-1 up to 400: their checksum does not hold"]
+
+
+def test_damaged_ids_are_forgotten_with_the_next_sound_ones(path: Path) -> None:
+    flip(path, path.read_bytes().index(seen(350).packed) + 3)
+    desk = opened(path)
+    rows = desk.ask(LoadOldIds(1, 1_450, ALL))
+    assert rows.ids is not None
+    assert (rows.ids.upto, rows.next_ms) == (300, 1_500)
+    rows = desk.ask(LoadOldIds(1, 1_500, ALL))
+    assert rows.ids is not None
+    assert (rows.ids.upto, rows.next_ms) == (500, 1_600)
+    desk.submit_records(MessageIdsForgotten(1, 500))
+    assert served_ids(desk.ask(LoadIds(1, 0, ALL, True))) == set(range(501, ID_COUNT + 1))
+    desk.journal.close()
+    assert check(path) == []
+
+
+def test_a_flipped_byte_in_the_index_of_ids_is_reported_and_found_by_the_check(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE id_index SET accepted_ms = accepted_ms + 1 WHERE sequence_number = 77")
+    connection.close()
+    desk = opened(path)
+    rows = desk.ask(LoadIndexedIds(1, [digest(number) for number in (76, 77, 78)]))
+    assert rows.corrupt == [77]
+    assert served_ids(rows) == {76, 78}
+    desk.journal.close()
+    assert check(path) == ["an indexed id of queue-1: its checksum does not hold"]
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM id_index WHERE sequence_number = 77")
+    connection.close()
+    assert check(path) == ["the index of ids has 199 of them, the rows say 200, and they do not agree"]
+
+
+def test_a_wrong_word_about_the_index_of_ids_stops_the_broker(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE id_indexed SET upto = upto - 1")
+    connection.close()
+    desk = opened(path)
+    desk.load(LoadIds(1, 0, ALL, True))
+    assert isinstance(desk.wait_for_failure(), StoreDamaged)
+    desk.journal.close()
+    assert any("index of ids of entity 1" in finding for finding in check(path))
+
+
 # -- the file -----------------------------------------------------------------------------------------------------
 
 
-def verdict(path: Path, sound: dict[int, tuple[object, ...]]) -> str:
+def verdict(path: Path, sound: dict[int, tuple[object, ...]], id_count: int = 0) -> str:
     """What a broker would make of this file: `refused`, `stopped`, `reported` or `unharmed`. Silence is an error."""
     journal = SqliteJournal(path)
     try:
@@ -110,7 +195,8 @@ def verdict(path: Path, sound: dict[int, tuple[object, ...]]) -> str:
         return "refused"
     desk = Desk(journal).start()
     ticket = desk.load(everything(1))
-    while ticket not in desk.rows and not desk.failures:
+    id_tickets = [desk.load(LoadIds(1, 0, ALL, True)), desk.load(LoadIndexedIds(1, [digest(n) for n in range(1, 201)]))]
+    while id_tickets[1] not in desk.rows and not desk.failures:
         desk.hear_one()
     journal.close()
     if desk.failures:
@@ -121,7 +207,21 @@ def verdict(path: Path, sound: dict[int, tuple[object, ...]]) -> str:
         assert fields(row) == sound[row.sequence_number], "a wrong message was served"
     missing = set(sound) - set(numbers(rows))
     assert len(rows.corrupt) >= len(missing), f"{missing} are missing without a word"
-    return "reported" if rows.corrupt else "unharmed"
+    in_order, indexed = (desk.rows[id_ticket] for id_ticket in id_tickets)
+    missing = set(range(201, id_count + 1)) - served_ids(in_order)
+    assert not missing or in_order.corrupt, f"the ids {missing} are missing without a word"
+    served_ids(indexed)  # whose digest is damaged is not found: `check` says so
+    return "reported" if rows.corrupt or in_order.corrupt or indexed.corrupt else "unharmed"
+
+
+def served_ids(rows: Rows) -> set[int]:
+    """Their numbers; each must be as it was written."""
+    assert rows.ids is not None
+    records = rows.ids.records
+    packed = {records[at : at + ID_BYTES] for at in range(0, len(records), ID_BYTES)}
+    known = {seen(number).packed: number for number in range(1, ID_COUNT + 1)}
+    assert packed <= set(known), "a wrong id was served"
+    return {known[one] for one in packed}
 
 
 def sound_rows(path: Path) -> dict[int, tuple[object, ...]]:
@@ -141,7 +241,7 @@ def test_wherever_a_byte_is_flipped_it_is_never_passed_over_in_silence(path: Pat
     for at in places:
         shutil.copyfile(path, copy)
         flip(copy, at, 1 << chance.randrange(8))
-        verdicts.append(verdict(copy, sound))
+        verdicts.append(verdict(copy, sound, ID_COUNT))
         copy.with_name("copy.db-wal").unlink(missing_ok=True)
     assert verdicts.count("reported") > 100
     assert verdicts.count("refused") > 10

@@ -39,14 +39,13 @@ ECHOED: Final = READ_ONLY - {"EntityAvailabilityStatus"} | {
 }
 # Accepted with the one value that this version has, shown with it.
 ONE_VALUE: Final = {
-    "RequiresDuplicateDetection": "false",
     "EnablePartitioning": "false",
     "EnableSubscriptionPartitioning": "false",
     "FilteringMessagesBeforePublishing": "false",
     "IsAnonymousAccessible": "false",
     "IsClientAffine": "false",
 }
-CANNOT_CHANGE: Final = ("RequiresDuplicateDetection", "EnablePartitioning")
+CANNOT_CHANGE: Final = ("EnablePartitioning",)
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,8 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
         settings.dead_letter_on_expiry = boolean(name, text)
     elif name == "DeadLetteringOnFilterEvaluationExceptions":
         settings.dead_letter_on_filter_error = boolean(name, text)
+    elif name == "RequiresDuplicateDetection" and kind != SUBSCRIPTION:
+        settings.requires_duplicate_detection = boolean(name, text)
     elif name == "DuplicateDetectionHistoryTimeWindow":
         settings.duplicate_window_ms = window_ms(name, text)
     elif name == "MaxDeliveryCount":
@@ -243,7 +244,7 @@ def queue_fields(shown: Description, base: str) -> list[tuple[str, str]]:
     return [
         field("LockDuration", duration_text(settings.lock_duration_ms)),
         field("MaxSizeInMegabytes", str(settings.max_size_mb)),
-        field("RequiresDuplicateDetection", "false"),
+        field("RequiresDuplicateDetection", truth(settings.requires_duplicate_detection)),
         field("RequiresSession", truth(settings.requires_session)),
         field("DefaultMessageTimeToLive", duration_text(settings.default_ttl_ms)),
         field("DeadLetteringOnMessageExpiration", truth(settings.dead_letter_on_expiry)),
@@ -276,7 +277,7 @@ def topic_fields(shown: Description) -> list[tuple[str, str]]:
     return [
         field("DefaultMessageTimeToLive", duration_text(settings.default_ttl_ms)),
         field("MaxSizeInMegabytes", str(settings.max_size_mb)),
-        field("RequiresDuplicateDetection", "false"),
+        field("RequiresDuplicateDetection", truth(settings.requires_duplicate_detection)),
         field("DuplicateDetectionHistoryTimeWindow", duration_text(settings.duplicate_window_ms)),
         field("EnableBatchedOperations", truth(settings.is_batched)),
         field("SizeInBytes", str(shown.size_bytes)),

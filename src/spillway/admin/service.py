@@ -211,6 +211,8 @@ class Service:
             raise wrong_kind(before.kind, before.path)
         if before.settings.requires_session != asked.settings.requires_session:
             raise cannot_change("RequiresSession", before.kind)
+        if before.settings.requires_duplicate_detection != asked.settings.requires_duplicate_detection:
+            raise cannot_change("RequiresDuplicateDetection", before.kind)
         if call.if_match != "*" and call.if_match != f'"{before.settings.updated_ms}"':
             raise faults.changed_meanwhile()
         path = before.path

@@ -4,6 +4,7 @@ A queue or subscription comes and goes with its dead-letter queue, a topic with 
 """
 
 from spillway.broker.decided import Decided
+from spillway.broker.duplicates import Duplicates, IdBudget
 from spillway.broker.entity import Entity, Usage
 from spillway.broker.faults import Faults
 from spillway.broker.forwarding import Forwarding, refuse_forwards, target_of
@@ -58,6 +59,7 @@ class Directory:
         self.quotas = quotas
         self.throttle = Throttle(namespace, quotas)
         self.budget = ResidentBudget(quotas.resident_bytes_max())
+        self.id_budget = IdBudget(quotas.ids_in_memory_max())
         self.load_numbers = LoadNumberSource()
         self.loads: dict[int, Loads] = {}
         self.queues: dict[str, Queue] = {}  # by key: queues, subscriptions and dead-letter queues
@@ -221,6 +223,7 @@ class Directory:
         topic.share = self.throttle.share_for(path, 1)
         self.entity_count += 1
         loads.owner = topic
+        self._detect_duplicates(topic)
         self.topics[entity_key(path)] = topic
         self.by_id[entity_id] = topic
         self.book.put(entity_key(path), settings.access_rules)
@@ -235,11 +238,18 @@ class Directory:
         queue.faults = self.faults
         if queue.settings.requires_session and queue.parent is None:
             queue.sessions = MessageSessions(queue, self.budget, self.receivers)
+        if queue.parent is None:
+            self._detect_duplicates(queue)
         if target_of(queue.settings, queue.parent is not None):
             queue.forwarder = Forwarding(queue, self.queues, self.topics, self.access)
         self.queues[entity_key(queue.path)] = queue
         self.by_id[queue.entity_id] = queue
         return queue
+
+    def _detect_duplicates(self, entity: Entity) -> None:
+        settings = entity.settings
+        if settings.requires_duplicate_detection:
+            entity.duplicates = Duplicates(entity.entity_id, entity.path, settings, entity.loads, self.id_budget)
 
     def recover(self, row: EntityRow) -> Entity:
         """As the store remembers it; what belongs to another comes after it."""
@@ -254,25 +264,30 @@ class Directory:
             entity = self._add_dead_letters(put.entity_id, parent)
         else:
             entity = self._add(put.kind, put.entity_id, put.path, settings)
-        entity.recover(row.counters, row.next_due_ms, row.next_expiry_ms)
+        entity.recover(row)
         return entity
 
     # -- changing -----------------------------------------------------------------------------------------------
 
     def refuse_update(self, entity: Entity, settings: EntitySettings) -> BrokerError | None:
+        if settings.requires_duplicate_detection != entity.settings.requires_duplicate_detection:
+            return self._cannot_change("RequiresDuplicateDetection", entity)
         if not isinstance(entity, Queue):
             return refuse_status(TOPIC, settings) or self._refuse_access_rules(entity.path, settings)
         if entity.dead_letters is None:
             return NotAllowed(f"'{entity.path}' takes its settings from the entity it belongs to.")
         if settings.requires_session != entity.settings.requires_session:
-            return ArgumentError(
-                f"The value for the RequiresSession property of an existing entity ('{entity.path}') cannot be "
-                "changed. Delete the entity and create it again."
-            )
+            return self._cannot_change("RequiresSession", entity)
         return (
             refuse_status(QUEUE, settings)
             or self._refuse_access_rules(entity.path, settings)
             or refuse_forwards(entity.path, settings, self.queues, self.topics)
+        )
+
+    def _cannot_change(self, name: str, entity: Entity) -> BrokerError:
+        return ArgumentError(
+            f"The value for the {name} property of an existing entity ('{entity.path}') cannot be changed. "
+            "Delete the entity and create it again."
         )
 
     def update(self, entity: Entity, settings: EntitySettings, decided: Decided) -> None:
@@ -288,6 +303,8 @@ class Directory:
                 self._change_forwarding(changed, decided)
         if not isinstance(entity, Subscription):
             self.book.put(entity_key(entity.path), settings.access_rules)
+        if entity.duplicates is not None:
+            entity.duplicates.change(settings, decided.now_ms)
         self.remember(entity, decided)
 
     def _change_forwarding(self, queue: Queue, decided: Decided) -> None:
@@ -369,6 +386,8 @@ class Directory:
     def forget(self, entity: Entity) -> None:
         key = entity_key(entity.path)
         entity.usage.size_bytes -= entity.counters.size_bytes
+        if entity.duplicates is not None:
+            entity.duplicates.close()
         if isinstance(entity, Subscription):
             del entity.topic.subscriptions[key]
             self.subscription_count -= 1

@@ -1,6 +1,7 @@
 """What queues and topics have in common: they are sent to, hold scheduled messages, and something in them falls due."""
 
 from spillway.broker.decided import Decided, Touchable
+from spillway.broker.duplicates import Duplicates
 from spillway.broker.loads import Loads
 from spillway.broker.throttle import Share
 from spillway.model import limits
@@ -8,7 +9,7 @@ from spillway.model.entity import FOR_EVER_MS, EntitySettings
 from spillway.model.errors import BrokerError, MessageTooLarge, QuotaExceeded, entity_disabled
 from spillway.model.ledger import Tally
 from spillway.model.message import NEVER, NO_TTL, SCHEDULED, Message, Overlay, StoredMessage
-from spillway.model.records import Counters, MessageAdded, Record
+from spillway.model.records import Counters, EntityRow, MessageAdded, Record
 
 
 class Usage:
@@ -38,6 +39,7 @@ class Entity(Touchable):
         self.counters = Counters()
         self.is_changed = False  # the counters must be remembered with this turn
         self.tally: Tally | None = None  # of the ledger; made when something is first counted
+        self.duplicates: Duplicates | None = None  # set by the directory where they are looked for
         self.sender_link_ids: dict[int, bool] = {}
         self.next_due_ms: int = NEVER  # no scheduled or hidden message is due before this
         self.is_sweeping_due = False
@@ -45,11 +47,13 @@ class Entity(Touchable):
         self.noted_bytes = 0  # what the namespace has counted of it in its store
         self.timer_ms = 0  # the namespace's: when it will call on_time, 0 if not at all
 
-    def recover(self, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
+    def recover(self, row: EntityRow) -> None:
         """As the store remembers it."""
-        self.counters = counters
-        self.next_due_ms = next_due_ms
-        self.usage.size_bytes += counters.size_bytes
+        self.counters = row.counters
+        self.next_due_ms = row.next_due_ms
+        self.usage.size_bytes += row.counters.size_bytes
+        if self.duplicates is not None:
+            self.duplicates.recover(row.oldest_id_ms)
 
     # -- taking in ------------------------------------------------------------------------------------------
 
@@ -67,7 +71,7 @@ class Entity(Touchable):
                 )
         size_max = self.settings.max_size_mb * limits.MIB
         held = self.usage.size_bytes
-        if held + total > size_max:
+        if messages and held + total > size_max:
             return QuotaExceeded(
                 f"'{self.path}' holds {held} bytes of the {size_max} it may hold, dead-letter queues included. "
                 "Receive messages, or raise its MaxSizeInMegabytes."
@@ -78,8 +82,28 @@ class Entity(Touchable):
         """What sending one counts against the operations a second."""
         return 1
 
+    def refuse_new(self, messages: list[Message], now_ms: int) -> BrokerError | None:
+        """The same without those that will be dropped as duplicates: they take no room."""
+        error = self.refuse_send(messages)
+        if error is not None and self.duplicates is not None:
+            return self.refuse_send(self.duplicates.only_new(messages, now_ms))
+        return error
+
     def admit(self, message: Message, group: list[Record], decided: Decided, origin: Origin | None = None) -> int:
-        """Store one message that was not refused; its sequence number."""
+        """Store one message that was not refused; its sequence number.
+
+        Where duplicates are looked for, its id must be known (`Duplicates.knows`), and this is where one is dropped:
+        its number is that of the message which was accepted first.
+        """
+        if self.duplicates is None:
+            return self._admit(message, group, decided, origin)
+        number = self.duplicates.first_number(message, decided.now_ms)
+        if number == 0:
+            number = self._admit(message, group, decided, origin)
+            group.append(self.duplicates.remember(message, number, decided))
+        return number
+
+    def _admit(self, message: Message, group: list[Record], decided: Decided, origin: Origin | None) -> int:
         number = self.next_number()
         if message.scheduled_ms > decided.now_ms:
             self.park(message, number, number, None, group, decided.now_ms)
@@ -168,4 +192,12 @@ class Entity(Touchable):
 
     def due_ms(self) -> int:
         """When something must happen by itself; 0 if nothing will."""
-        return 0 if self.is_sweeping_due else self.next_due_ms
+        due_ms = 0 if self.is_sweeping_due else self.next_due_ms
+        return due_ms if self.duplicates is None else earlier(due_ms, self.duplicates.due_ms())
+
+
+def earlier(one_ms: int, other_ms: int) -> int:
+    """The earlier of two times; 0 is no time."""
+    if one_ms == 0 or (other_ms != 0 and other_ms < one_ms):
+        return other_ms
+    return one_ms

@@ -3,13 +3,14 @@
 A forwarded message leaves its place and arrives at the other in one group. It is admitted there as any send is: its
 time to live starts anew, nothing is counted against it; its first number is kept. What the destination refuses (it is
 disabled, full or gone) is dead-lettered where it came from, as on Azure; dead letters wait in their queue instead and
-are tried again. A few hundred are passed on in one turn, read from the store like those for a receiver: a backlog of
-any depth costs time, not memory.
+are tried again. Of a duplicate, where the destination looks for them, nothing is left. A few hundred are passed on in
+one turn, read from the store like those for a receiver: a backlog of any depth costs time, not memory.
 """
 
 from typing import Final
 
 from spillway.broker.decided import Decided
+from spillway.broker.duplicates import Duplicates, Waiting
 from spillway.broker.entity import Entity, Origin
 from spillway.broker.loads import LoadStep
 from spillway.broker.queue import Forwarder, Queue, with_reason
@@ -81,6 +82,7 @@ class Forwarding(Forwarder):
         self.access = access
         self.retry_ms = 0
         self.is_stopping = False
+        self.waiting: WaitingForward | None = None  # until the destination knows whether they are duplicates
 
     def due_ms(self) -> int:
         return self.retry_ms
@@ -89,7 +91,7 @@ class Forwarding(Forwarder):
         queue = self.queue
         if self.is_stopping or queue.lane.is_closed or not queue.settings.may_receive():
             return
-        if decided.now_ms < self.retry_ms:
+        if decided.now_ms < self.retry_ms or self.waiting is not None:
             return
         self.retry_ms = 0
         target = self._target()
@@ -100,9 +102,51 @@ class Forwarding(Forwarder):
                 queue.ask_for_more(queue.lane, decided)
                 return
             left -= 1 + (len(target.subscriptions) if isinstance(target, Topic) else 0)
+            if target is not None and target.duplicates is not None:
+                if not target.duplicates.knows([stored.message], decided.now_ms):
+                    self._line_up(stored, target.duplicates, decided)
+                    return
             if not self._pass_on(stored, target, decided):
                 return
         decided.unfinished.append(queue)  # other entities first, then this one again
+
+    def _line_up(self, first: StoredMessage, duplicates: Duplicates, decided: Decided) -> None:
+        """The store must be asked, for as many as would be passed on together."""
+        queue = self.queue
+        waiting = WaitingForward(self)
+        stored: StoredMessage | None = first
+        while stored is not None:
+            waiting.add(stored)
+            if len(waiting.stored) >= limits.FORWARD_MESSAGES:
+                break
+            stored = queue.take_next(queue.lane, decided)
+        duplicates.knows(waiting.messages, decided.now_ms)
+        self.waiting = waiting
+        duplicates.line_up(waiting, decided)
+
+    def go_on(self, waiting: "WaitingForward", decided: Decided) -> None:
+        """Those that waited are passed on, or given back if nothing is passed on any more."""
+        if self.waiting is waiting:
+            self.waiting = None
+        queue = self.queue
+        if queue.lane.is_closed:
+            return
+        decided.touch(queue)
+        is_going = queue.forwarder is self and not self.is_stopping
+        target = self._target()
+        for stored in waiting.stored:
+            if not is_going:
+                queue.lane.window.give_back(stored.sequence_number)
+            elif not self._pass_on(stored, target, decided):
+                is_going = False
+
+    def give_up(self, waiting: "WaitingForward", decided: Decided) -> None:
+        """The destination is gone: they are looked at again."""
+        self.waiting = None
+        if not self.queue.lane.is_closed:
+            for stored in waiting.stored:
+                self.queue.lane.window.give_back(stored.sequence_number)
+            decided.touch(self.queue)
 
     def stop(self, decided: Decided) -> None:
         """Messages are received here again, once nothing that was asked of the store is on its way."""
@@ -121,7 +165,7 @@ class Forwarding(Forwarder):
             if self.queue.parent is None:
                 self._dead_letter(stored, REASON_HOPS, HOPS_TEXT, decided)
             return True  # a dead letter stays where it is, and the others go on
-        error = self._refusal(stored.message, target)
+        error = self._refusal(stored.message, target, decided.now_ms)
         if error is None:
             assert target is not None, "what is not there was refused"
             overlay.hops += 1
@@ -134,11 +178,11 @@ class Forwarding(Forwarder):
         self.retry_ms = decided.now_ms + RETRY_MS
         return False
 
-    def _refusal(self, message: Message, target: Entity | None) -> BrokerError | None:
+    def _refusal(self, message: Message, target: Entity | None, now_ms: int) -> BrokerError | None:
         if target is None:
             wanted = target_of(self.queue.settings, self.queue.parent is not None)
             return EntityNotFound(f"The auto forwarding destination entity '{wanted}' does not exist.")
-        return target.refuse_send([message])
+        return target.refuse_new([message], now_ms)
 
     def _move(self, stored: StoredMessage, overlay: Overlay, target: Entity, decided: Decided) -> None:
         message = stored.message
@@ -148,6 +192,7 @@ class Forwarding(Forwarder):
                 overlay.properties = {}
                 overlay.dead_letter_reason = None
                 overlay.dead_letter_description = None
+                message.digest = stored.message.digest
         group = self._leave(stored)
         target.admit(message, group, decided, Origin(stored.enqueue_sequence_number, overlay))
         target.metered(decided).send(len(message.raw))  # on Azure each hop is charged as one send
@@ -169,6 +214,25 @@ class Forwarding(Forwarder):
         decided.remember(group)
 
 
+class WaitingForward(Waiting):
+    """Messages taken out of the line of their queue. They are still in the store."""
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        super().__init__([])
+        self.forwarding = forwarding
+        self.stored: list[StoredMessage] = []
+
+    def add(self, stored: StoredMessage) -> None:
+        self.stored.append(stored)
+        self.messages.append(stored.message)
+
+    def go(self, decided: Decided) -> None:
+        self.forwarding.go_on(self, decided)
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        self.forwarding.give_up(self, decided)
+
+
 class Restart(LoadStep):
     """Has its queue read its messages from the beginning again: those that could not be passed on are still there."""
 
@@ -179,6 +243,8 @@ class Restart(LoadStep):
         queue = self.forwarding.queue
         if queue.forwarder is self.forwarding and self.forwarding.is_stopping:
             queue.forwarder = None
+            if self.forwarding.waiting is not None:
+                self.forwarding.waiting.stored.clear()  # read from the store again with all others
             queue.lane.window.restart(queue.counters.last_sequence_number)
             decided.touch(queue)
         return None

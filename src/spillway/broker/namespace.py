@@ -52,6 +52,7 @@ from spillway.broker.commands import (
 from spillway.broker.decided import Decided, Touchable
 from spillway.broker.describing import describe, list_entities
 from spillway.broker.directory import Directory
+from spillway.broker.duplicates import Waiting
 from spillway.broker.effects import (
     Attached,
     Descriptions,
@@ -65,7 +66,7 @@ from spillway.broker.effects import (
     SendSettled,
     Settled,
 )
-from spillway.broker.entity import Entity
+from spillway.broker.entity import Entity, earlier
 from spillway.broker.faulting import Faulting
 from spillway.broker.forwarding import refuse_forwarded
 from spillway.broker.lane import Lane, ReceiverLink
@@ -80,7 +81,7 @@ from spillway.broker.message_sessions import (
     say_state,
     session_lock_lost,
 )
-from spillway.broker.queue import Queue, earlier
+from spillway.broker.queue import Queue
 from spillway.broker.status import refuse_receiver, refuse_request, refuse_sender
 from spillway.broker.sweeps import SweepDue, SweepExpired
 from spillway.broker.throttle import operations_of
@@ -183,6 +184,11 @@ class Namespace:
         """Whether the ledger has something to write down: `SaveLedger` within a second."""
         return self.ledger.has_counted()
 
+    @property
+    def held_bytes(self) -> int:
+        """Of sends that wait for an answer of the store before they can be decided."""
+        return self.directory.id_budget.held_bytes
+
     def exists(self, path: str) -> bool:
         return self.directory.find(path) is not None
 
@@ -261,6 +267,8 @@ class Namespace:
             entity.timer_ms = 0
             decided.touch(entity)
             entity.on_time(decided)
+            if entity.duplicates is not None:
+                entity.duplicates.on_time(decided)
             if NEVER < entity.next_due_ms <= now_ms and not entity.is_sweeping_due:
                 entity.is_sweeping_due = True
                 entity.loads.add(SweepDue(entity), decided)
@@ -277,6 +285,13 @@ class Namespace:
             return  # the link was ended by us while the send was on its way: nobody waits for it
         if self.faulting.is_on and self.faulting.on_send(entity, command, decided):
             return
+        duplicates = entity.duplicates
+        if duplicates is None or duplicates.knows(command.messages, decided.now_ms):
+            self.take_send(entity, command, decided)
+        else:
+            duplicates.line_up(WaitingSend(self, entity, command), decided)
+
+    def take_send(self, entity: Entity, command: Send, decided: Decided) -> None:
         error = self._refuse_send(entity, command.messages, decided.now_ms)
         if error is None:
             self._admit(entity, command.messages, decided)
@@ -289,7 +304,7 @@ class Namespace:
         if self.throttle.is_pressed:
             error = self.throttle.refuse_growth(now_ms)
         if error is None:
-            error = entity.refuse_send(messages)
+            error = entity.refuse_new(messages, now_ms)
         if error is None and entity.share is not None:
             return entity.share.refuse(len(messages) * entity.operations_per_message(), now_ms)
         return error
@@ -505,12 +520,11 @@ class Namespace:
         """The operations of `$management`: what any entity can do, then what queues and subscriptions can."""
         decided.touch(entity)
         if isinstance(request, Schedule):
-            error = self._refuse_send(entity, request.messages, decided.now_ms)
-            if error is None:
-                decided.say(Scheduled(request.request_id, self._admit(entity, request.messages, decided)))
-                for message in request.messages:
-                    entity.metered(decided).count(SCHEDULE, len(message.raw))
-            return error
+            duplicates = entity.duplicates
+            if duplicates is None or duplicates.knows(request.messages, decided.now_ms):
+                return self.take_schedule(entity, request, decided)
+            duplicates.line_up(WaitingSchedule(self, entity, request), decided)
+            return None
         if isinstance(request, CancelScheduled):
             entity.loads.add(CancelStep(entity, request), decided)
             return None
@@ -536,6 +550,14 @@ class Namespace:
         else:
             return self._manage_rules(entity, request, decided)
         return None
+
+    def take_schedule(self, entity: Entity, request: Schedule, decided: Decided) -> BrokerError | None:
+        error = self._refuse_send(entity, request.messages, decided.now_ms)
+        if error is None:
+            decided.say(Scheduled(request.request_id, self._admit(entity, request.messages, decided)))
+            for message in request.messages:
+                entity.metered(decided).count(SCHEDULE, len(message.raw))
+        return error
 
     def _manage_rules(self, queue: Queue, request: Request, decided: Decided) -> BrokerError | None:
         if not isinstance(queue, Subscription):
@@ -690,6 +712,33 @@ class Namespace:
         self._note_store(entity, 0, decided.now_ms)
         entity.is_changed = False
         decided.turn.counters.pop(entity.entity_id, None)
+
+
+class WaitingSend(Waiting):
+    def __init__(self, namespace: Namespace, entity: Entity, command: Send) -> None:
+        super().__init__(command.messages)
+        self.namespace = namespace
+        self.entity = entity
+        self.command = command
+
+    def go(self, decided: Decided) -> None:
+        self.namespace.take_send(self.entity, self.command, decided)
+
+
+class WaitingSchedule(Waiting):
+    def __init__(self, namespace: Namespace, entity: Entity, request: Schedule) -> None:
+        super().__init__(request.messages)
+        self.namespace = namespace
+        self.entity = entity
+        self.request = request
+
+    def go(self, decided: Decided) -> None:
+        error = self.namespace.take_schedule(self.entity, self.request, decided)
+        if error is not None:
+            decided.say(Failed(self.request.request_id, error))
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        decided.say(Failed(self.request.request_id, error))
 
 
 def _lock_lost(queue: Queue) -> BrokerError:

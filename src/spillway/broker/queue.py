@@ -9,7 +9,7 @@ from typing import Final
 from spillway.broker.commands import ASKS_MORE, ASKS_NOTHING
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Drained
-from spillway.broker.entity import Entity, Origin, Usage
+from spillway.broker.entity import Entity, Origin, Usage, earlier
 from spillway.broker.faults import NO_FAULTS, Faults
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import Loads
@@ -20,7 +20,7 @@ from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError, NotAllowed
 from spillway.model.ledger import EMPTY_RECEIVE
 from spillway.model.message import ACTIVE, DEFERRED, HIDDEN, NEVER, Message, Overlay, StoredMessage
-from spillway.model.records import Counters, MessageAdded, MessageChanged, MessageMoved, MessageRemoved, Record
+from spillway.model.records import EntityRow, MessageAdded, MessageChanged, MessageMoved, MessageRemoved, Record
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
 
 REASON_DELIVERIES: Final = "MaxDeliveryCountExceeded"
@@ -96,13 +96,13 @@ class Queue(Entity):
         self.next_expiry_ms: int = NEVER  # no waiting message expires before this
         self.is_sweeping_expired = False
 
-    def recover(self, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
-        super().recover(counters, next_due_ms, next_expiry_ms)
-        self.next_expiry_ms = next_expiry_ms
-        if counters.active > 0:
-            self.lane.window.begin_cold(counters.last_sequence_number)
+    def recover(self, row: EntityRow) -> None:
+        super().recover(row)
+        self.next_expiry_ms = row.next_expiry_ms
+        if row.counters.active > 0:
+            self.lane.window.begin_cold(row.counters.last_sequence_number)
         else:
-            self.lane.window.upto = counters.last_sequence_number
+            self.lane.window.upto = row.counters.last_sequence_number
 
     # -- taking in ------------------------------------------------------------------------------------------
 
@@ -503,13 +503,6 @@ class Queue(Entity):
         if self.forwarder is not None:
             due = earlier(due, self.forwarder.due_ms())
         return due
-
-
-def earlier(one_ms: int, other_ms: int) -> int:
-    """The earlier of two times; 0 is no time."""
-    if one_ms == 0 or (other_ms != 0 and other_ms < one_ms):
-        return other_ms
-    return one_ms
 
 
 def _merged(overlay: Overlay | None, properties: dict[str, bytes] | None) -> Overlay | None:

@@ -237,20 +237,16 @@ class _Reader:
                 properties, at, "MaxDeliveryCount", DEFAULT_MAX_DELIVERY_COUNT, 1, limits.DELIVERY_COUNT_MAX_MAX
             )
             self.forwards.take(settings, properties, at, path)
-        self.duplicate_window(properties, at)
-        self.unserved(properties, at)
+        if "RequiresDuplicateDetection" in keys:
+            settings.requires_duplicate_detection = values.boolean(properties, at, "RequiresDuplicateDetection")
+            settings.duplicate_window_ms = self.duplicate_window(properties, at)
         return settings
 
-    def duplicate_window(self, properties: dict[str, object], at: str) -> None:
-        """Checked although it has no effect without RequiresDuplicateDetection: the sample files all have it."""
+    def duplicate_window(self, properties: dict[str, object], at: str) -> int:
+        """The emulator allows less than Azure does."""
         key = "DuplicateDetectionHistoryTimeWindow"
         window_ms = self.values.duration(properties, at, key, 20 * SECOND_MS, 5 * SECOND_MS, 7 * DAY_MS, "PT5S to P7D")
         if 0 < window_ms < 20 * SECOND_MS:
             given = shown(key, properties[key])
             self.values.warnings.append(f"{self.values.path}: {at}.{key}: {given}: Azure allows PT20S to P7D")
-
-    def unserved(self, properties: dict[str, object], at: str) -> None:
-        """What the emulator serves and this version does not is refused: a queue without it is not what was asked."""
-        if self.values.boolean(properties, at, "RequiresDuplicateDetection"):
-            allowed = "false: not served by this version"
-            self.values.problem(f"{at}.RequiresDuplicateDetection", True, allowed)
+        return window_ms

@@ -37,7 +37,7 @@ from spillway.dialect.encoded_maps import map_of
 from spillway.dialect.errors import MessageMalformed, Tracker
 from spillway.model import limits
 from spillway.model.errors import ArgumentError, ArgumentOutOfRange, BrokerError, MessageTooLarge, NotImplementedHere
-from spillway.model.message import Message
+from spillway.model.message import BINARY_ID, NUMBER_ID, UUID_ID, Message
 
 UINT_MAX: Final = 0xFFFFFFFF
 
@@ -119,7 +119,10 @@ def _check_size(raw: bytes) -> None:
 
 def _taken_apart(raw: bytes, sections: Sections, fields: list[object]) -> Message:
     message = Message(raw)
-    message.message_id = id_text(fields[_MESSAGE_ID])
+    message_id = fields[_MESSAGE_ID]
+    message.message_id = id_text(message_id)
+    if not isinstance(message_id, str):
+        message.message_id_type = id_type(message_id)
     _place(message, sections)
     if sections.header.start >= 0:
         _read_header(message, sections.header)
@@ -236,6 +239,12 @@ def id_text(message_id: object) -> str:
         return str(message_id)
     assert isinstance(message_id, int), "a message-id is a string, a binary, a uuid or a ulong"
     return str(int(message_id))
+
+
+def id_type(message_id: object) -> int:
+    if isinstance(message_id, bytes):
+        return BINARY_ID
+    return UUID_ID if isinstance(message_id, uuid.UUID) else NUMBER_ID
 
 
 def _checked_text(text: str, what: str, chars_max: int) -> str:

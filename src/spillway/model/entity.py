@@ -117,6 +117,8 @@ class EntitySettings:
         self.dead_letter_on_filter_error = True  # of a subscription
         self.max_size_mb: int = limits.ENTITY_SIZE_MB_DEFAULT
         self.requires_session = False
+        self.requires_duplicate_detection = False  # of a queue or topic; never changes
+        self.duplicate_window_ms: int = limits.DUPLICATE_WINDOW_MS_DEFAULT
         self.rules: list[Rule] = []  # of a subscription
         self.status: str = STATUS_ACTIVE
         self.forward_to = ""  # of a queue or subscription: the queue or topic that gets its messages
@@ -126,10 +128,10 @@ class EntitySettings:
         self.user_metadata = ""
         self.is_batched = True
         self.is_express = False
-        self.duplicate_window_ms: int = limits.DUPLICATE_WINDOW_MS_DEFAULT
         # Set by the broker, never by who asks.
         self.created_ms = 0
         self.updated_ms = 0
+        self.duplicates_since_ms = 0  # ids of messages accepted up to then are forgotten for good
 
     def may_send(self) -> bool:
         return self.status == STATUS_ACTIVE or self.status == STATUS_RECEIVE_DISABLED
@@ -146,6 +148,7 @@ class EntitySettings:
         self.is_express = other.is_express
         self.created_ms = other.created_ms
         self.updated_ms = other.updated_ms
+        self.duplicates_since_ms = other.duplicates_since_ms
 
     def to_json(self) -> str:
         values: dict[str, object] = {name: getattr(self, name) for name in _PLAIN}
@@ -162,6 +165,7 @@ _PLAIN: Final = (
     "dead_letter_on_filter_error",
     "max_size_mb",
     "requires_session",
+    "requires_duplicate_detection",
     "status",
     "forward_to",
     "forward_dead_letters_to",
@@ -171,6 +175,7 @@ _PLAIN: Final = (
     "duplicate_window_ms",
     "created_ms",
     "updated_ms",
+    "duplicates_since_ms",
 )
 
 

@@ -72,6 +72,15 @@ SWEEP_MESSAGES: Final = 500  # due or expired messages handled in one turn
 FORWARD_MESSAGES: Final = 500  # passed on by one entity in one turn, copies of a topic counted
 LEDGER_ROWS_MAX: Final = 5_000  # asked of the store at a time: some 5 ms of the writer's
 
+# -- duplicate detection: ids cost disk, not memory ------------------------------------------------------------
+ID_MEMORY_MAX: Final = 4_000_000  # ids of a namespace in memory; of others the store is asked
+ID_MEMORY_BYTES: Final = 40  # what one takes there, overheads included
+ID_ROW_MAX: Final = 1_024  # ids in one row of the store
+READ_IDS: Final = 20_000  # read at a time when an entity is first sent to after a start
+ASK_IDS: Final = 2_000  # looked up in the store at a time
+INDEX_IDS: Final = 2_000  # put into the index of the store at a time
+SWEEP_IDS: Final = 5_000  # forgotten at a time
+
 # -- throttling ------------------------------------------------------------------------------------------------
 BUSY_MS: Final = 10_000  # who is told "server busy" waits so long, and finds it over (contract I5, I6)
 MANAGEMENT_OPERATIONS: Final = 10  # Azure: what a create, read, update or delete counts; a message counts 1

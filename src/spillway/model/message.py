@@ -18,6 +18,12 @@ HIDDEN: Final = 3
 NEVER: Final = 0  # of an expiry or a due time in ms: there is none
 NO_TTL: Final = -1
 
+# Types of a message-id. 5 and "5" are two ids, as the SDKs show them.
+TEXT_ID: Final = 0
+NUMBER_ID: Final = 1
+UUID_ID: Final = 2
+BINARY_ID: Final = 3
+
 _META: Final = struct.Struct("<IIIIIIIIIqqbBhhh")
 
 
@@ -46,6 +52,8 @@ class Message:
         self.durable = False
         self.priority = -1  # absent
         self.message_id: str = ""  # its text, whatever its AMQP type; never empty once admitted
+        self.message_id_type: int = TEXT_ID
+        self.digest = b""  # of its id, while an entity looks whether it is a duplicate
         self.session_id: str | None = None
         self.partition_key: str | None = None
         self.is_ping = False  # contract F1, F2: answered, never stored
@@ -69,7 +77,7 @@ class Message:
                 self.ttl_ms,
                 self.scheduled_ms,
                 self.priority,
-                1 if self.durable else 0,
+                (1 if self.durable else 0) | self.message_id_type << 1,
                 len(message_id),
                 -1 if self.session_id is None else len(session_id),
                 -1 if self.partition_key is None else len(partition_key),
@@ -96,12 +104,13 @@ def unpack_message(raw: bytes, meta: bytes) -> Message:
         message.ttl_ms,
         message.scheduled_ms,
         message.priority,
-        durable,
+        flags,
         message_id_size,
         session_id_size,
         partition_key_size,
     ) = _META.unpack_from(meta, 0)
-    message.durable = durable == 1
+    message.durable = flags & 1 == 1
+    message.message_id_type = flags >> 1
     at = _META.size
     message.message_id = meta[at : at + message_id_size].decode("utf-8", "surrogatepass")
     at += message_id_size

@@ -57,6 +57,12 @@ class Quotas:
             return limits.RESIDENT_NAMESPACE_BYTES_MAX
         return min(limits.RESIDENT_NAMESPACE_BYTES_MAX, self.memory_mb * limits.MIB // 4)
 
+    def ids_in_memory_max(self) -> int:
+        """Ids of accepted messages, to recognise duplicates: an eighth of what there is."""
+        if self.memory_mb == NO_LIMIT:
+            return limits.ID_MEMORY_MAX
+        return min(limits.ID_MEMORY_MAX, self.memory_mb * limits.MIB // 8 // limits.ID_MEMORY_BYTES)
+
     def pending_bytes_pause(self) -> int:
         """Waiting for the disk: above this no socket is read. In memory each byte is there about twice."""
         if self.memory_mb == NO_LIMIT:

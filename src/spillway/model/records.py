@@ -113,6 +113,35 @@ class SessionStatePut(Record):
         self.size_bytes = 100 + (0 if state is None else len(state))
 
 
+class MessageIdSeen(Record):
+    """The id of an accepted message, in the group that stores the message. `packed` is as model.message_ids says."""
+
+    def __init__(self, entity_id: int, sequence_number: int, packed: bytes) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.sequence_number = sequence_number
+        self.packed = packed
+
+
+class MessageIdsIndexed(Record):
+    """From now on ids up to this number are looked up by their digest; the last of them was accepted then."""
+
+    def __init__(self, entity_id: int, upto: int, accepted_ms: int) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.upto = upto
+        self.accepted_ms = accepted_ms
+
+
+class MessageIdsForgotten(Record):
+    """Ids up to this number are outside the window."""
+
+    def __init__(self, entity_id: int, upto: int) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.upto = upto
+
+
 class Counters:
     """What an entity holds, kept up to date by the broker, never counted."""
 
@@ -186,12 +215,15 @@ class Turn:
 class EntityRow:
     """An entity as the store remembers it, with what the broker must know of it at start."""
 
-    def __init__(self, put: EntityPut, counters: Counters, next_due_ms: int, next_expiry_ms: int) -> None:
+    def __init__(
+        self, put: EntityPut, counters: Counters, next_due_ms: int, next_expiry_ms: int, oldest_id_ms: int
+    ) -> None:
         self.put = put
         self.counters = counters
         self.next_due_ms = next_due_ms  # earliest scheduled or hidden message, NEVER if none
         self.next_expiry_ms = next_expiry_ms  # earliest expiry of an active message, NEVER if none
         self.tally = b""  # what was counted last and is in no row of the ledger
+        self.oldest_id_ms = oldest_id_ms  # when the last of the oldest row of ids was accepted, NEVER if there are none
 
 
 class Catalogue:
@@ -297,6 +329,49 @@ class LoadLedger(Query):
         self.after = after
 
 
+class LoadIds(Query):
+    """Ids of messages with a number above `after`, in the order they were accepted, that are not in the index.
+
+    Whole rows, until they have `count` ids. Answered in `Rows.ids`, without the ids themselves if not `wants_records`.
+    """
+
+    def __init__(self, entity_id: int, after: int, count: int, wants_records: bool) -> None:
+        super().__init__(entity_id, count, 0)
+        self.after = after
+        self.wants_records = wants_records
+
+
+class LoadOldIds(Query):
+    """Rows of ids of which the last was accepted at or before `before_ms`, oldest first, until they have `count` ids.
+
+    Answered in `Rows.ids`, and in `Rows.next_ms` when the last of the next row was accepted.
+    """
+
+    def __init__(self, entity_id: int, before_ms: int, count: int) -> None:
+        super().__init__(entity_id, count, 0)
+        self.before_ms = before_ms
+
+
+class LoadIndexedIds(Query):
+    """Those of these digests that are in the index. Answered in `Rows.ids`."""
+
+    def __init__(self, entity_id: int, digests: list[bytes]) -> None:
+        super().__init__(entity_id, len(digests), 0)
+        self.digests = digests
+
+
+class IdRows:
+    """Ids of accepted messages. In a damaged row they are unknown: `Rows.corrupt` has the number of its last one."""
+
+    def __init__(self) -> None:
+        self.records = b""  # packed, one behind the other
+        self.count = 0  # how many the rows answered have that are not in the index
+        self.upto = 0  # the number of the last of them
+        self.accepted_ms = 0  # and when it was accepted
+        self.indexed_upto = 0  # LoadIds: those up to this number are in the index
+        self.indexed_ms = 0  # and were accepted up to then
+
+
 class SessionRow:
     def __init__(self, session_id: str, active: int, state: bytes | None) -> None:
         self.session_id = session_id
@@ -310,10 +385,11 @@ class Rows:
     def __init__(self, messages: list[StoredMessage]) -> None:
         self.messages = messages
         self.is_cut = False  # more rows would have matched: stopped by count or bytes
-        self.next_ms = 0  # LoadDue, LoadExpired: the earliest time of what was not answered, NEVER if none
+        self.next_ms = 0  # LoadDue, LoadExpired, LoadOldIds: the earliest time of what was not answered, NEVER if none
         self.sessions: list[SessionRow] = []
         self.ledger: list[LedgerRow] = []
         self.ledger_end = (-1, "", -1)  # the key of the last row that was looked at: where the next page goes on
         self.sealed_before = 0  # a minute
         self.damaged_count = 0  # rows of the ledger whose checksum did not hold: they are left out
+        self.ids: IdRows | None = None
         self.corrupt: list[int] = []  # sequence numbers whose checksum did not hold: reported, never served

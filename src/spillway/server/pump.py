@@ -33,6 +33,8 @@ class Core(Protocol):
     def apply(self, commands: list[Command], now_ms: int) -> Decided: ...
     def next_due_ms(self) -> int: ...
     def has_counted(self) -> bool: ...
+    @property
+    def held_bytes(self) -> int: ...
 
 
 class PumpedPeer(Protocol):
@@ -319,8 +321,11 @@ class Pump:
             self.set_paused(True)
 
     def look_at_bytes(self) -> None:
-        """What is read and not yet on disk is in memory: no more of it beyond a limit, until half of that is left."""
-        waiting = self.journal.pending_bytes + self.held_bytes
+        """What is read and not yet on disk is in memory: no more of it beyond a limit, until half of that is left.
+
+        The core holds what it cannot decide before the store has answered.
+        """
+        waiting = self.journal.pending_bytes + self.held_bytes + self.core.held_bytes
         if waiting >= self.pending_bytes_pause:
             if not self.is_paused:
                 self.set_paused(True)
@@ -465,7 +470,7 @@ class Pump:
 
     def is_idle(self) -> bool:
         """Everything taken from the sockets so far is decided, durable and spoken."""
-        return not (self.waiting or self.dirty or self.own_commands or self.is_scheduled)
+        return not (self.waiting or self.dirty or self.own_commands or self.is_scheduled or self.core.held_bytes)
 
     def is_at_rest(self) -> bool:
         """Idle, and whatever is due by now has happened too."""

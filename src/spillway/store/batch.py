@@ -15,6 +15,9 @@ from spillway.model.records import (
     EntityRemoved,
     MessageAdded,
     MessageChanged,
+    MessageIdSeen,
+    MessageIdsForgotten,
+    MessageIdsIndexed,
     MessageMoved,
     MessageRemoved,
     Record,
@@ -39,6 +42,9 @@ class Batch:
         self.states: dict[tuple[int, str], SessionStatePut] = {}
         self.ledger: list[LedgerRow] = []
         self.tallies: dict[int, bytes] = {}  # by entity id
+        self.ids: dict[int, list[bytes]] = {}  # packed ids of accepted messages, by entity
+        self.ids_indexed: list[MessageIdsIndexed] = []
+        self.ids_forgotten: dict[int, int] = {}  # upto, by entity
         self.clock_ms = 0
         self.last_entity_id = 0
         self.is_empty = True
@@ -58,6 +64,8 @@ class Batch:
                         self.gone.add(key)
                         if record.session_id is not None:
                             self._leave_session(record.entity_id, record.session_id)
+                elif isinstance(record, MessageIdSeen):
+                    self.ids.setdefault(record.entity_id, []).append(record.packed)
                 else:
                     self._add_rare(record)
         if turn.counters:
@@ -86,6 +94,10 @@ class Batch:
             self._remove_entity(record.entity_id)
         elif isinstance(record, SessionStatePut):
             self.states[(record.entity_id, record.session_id)] = record
+        elif isinstance(record, MessageIdsIndexed):
+            self.ids_indexed.append(record)
+        elif isinstance(record, MessageIdsForgotten):
+            self.ids_forgotten[record.entity_id] = record.upto
         else:
             raise AssertionError(f"a record the store does not know: {type(record).__name__}")
 
@@ -125,6 +137,7 @@ class Batch:
         self.puts.pop(entity_id, None)
         self.counters.pop(entity_id, None)
         self.tallies.pop(entity_id, None)
+        self.ids.pop(entity_id, None)
         for key in [key for key in self.fresh if entity_id_of(key) == entity_id]:
             del self.fresh[key]
         for place in [place for place in self.session_gone if place[0] == entity_id]:

@@ -41,12 +41,14 @@ def read_catalogue(connection: apsw.Connection, path: Path) -> tuple[Catalogue, 
     clock_ms, last_entity_id, last_body_number = _read_meta(connection, path)
     due = _earliest(connection, "next_due_after_entity")
     expiry = _earliest(connection, "next_expiry_after_entity")
+    oldest_ids = _earliest(connection, "next_id_after_entity")
     entities: list[EntityRow] = []
     for columns in connection.execute(STATEMENTS["select_entities"]):
         put, counters = _entity(columns[:-1], path)
         next_due_ms = due.get(put.entity_id, NEVER)
         next_expiry_ms = expiry.get(put.entity_id, NEVER)
-        entities.append(EntityRow(put, counters, next_due_ms, next_expiry_ms))
+        oldest_id_ms = oldest_ids.get(put.entity_id, NEVER)
+        entities.append(EntityRow(put, counters, next_due_ms, next_expiry_ms, oldest_id_ms))
         entities[-1].tally = _tally(put, columns[-1], path)
     graveyard = [_int(entity_id) for (entity_id,) in connection.execute(STATEMENTS["select_removed"])]
     return Catalogue(entities, last_entity_id, clock_ms), graveyard, last_body_number

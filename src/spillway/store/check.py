@@ -6,10 +6,12 @@ from pathlib import Path
 
 import apsw
 
+from spillway.model.message_ids import number_of
 from spillway.store.bodies import read_body
 from spillway.store.catalogue import read_catalogue
 from spillway.store.errors import StoreDamaged, explain
 from spillway.store.file import close_untouched, open_file
+from spillway.store.ids import IdRow, is_index_sound, read_indexed, split_ids
 from spillway.store.ledger import row_of_columns
 from spillway.store.rows import DamagedRow, entity_id_of, sequence_number_of, stored_of
 from spillway.store.sessions import Session
@@ -58,6 +60,7 @@ def _findings(connection: apsw.Connection, path: Path) -> Iterator[str]:
     for columns in connection.execute(STATEMENTS["select_whole_ledger"]):
         if row_of_columns(columns) is None:
             yield f"the ledger's row of {columns[1]!r} in minute {columns[0]!r}: its checksum does not hold"
+    yield from _id_findings(connection, path, paths, graveyard)
 
 
 def _body_findings(connection: apsw.Connection) -> Iterator[str]:
@@ -73,6 +76,31 @@ def _body_findings(connection: apsw.Connection) -> Iterator[str]:
         yield f"body {body_id}: messages refer to it, and nothing counts them"
     for (body_id,) in connection.execute(STATEMENTS["select_uncounted_bodies"]):
         yield f"body {body_id}: it has no count"
+
+
+def _id_findings(connection: apsw.Connection, path: Path, paths: dict[int, str], graveyard: list[int]) -> Iterator[str]:
+    """Every row of ids, and whether the index has exactly those that it should have."""
+    indexed: dict[tuple[object, object], object] = {}
+    for entity_id, digest, *rest in connection.execute(STATEMENTS["select_all_index"]):
+        if entity_id in graveyard:
+            continue
+        if not is_index_sound(entity_id, digest, *rest):
+            yield f"an indexed id of {paths.get(entity_id, 'a removed entity')}: its checksum does not hold"
+        indexed[(entity_id, digest)] = rest[0]
+    upto = {entity_id: read_indexed(path, connection.cursor(), entity_id)[0] for entity_id in paths}
+    expected: dict[tuple[object, object], object] = {}
+    for columns in connection.execute(STATEMENTS["select_all_ids"]):
+        row = IdRow(columns)
+        entity_id = entity_id_of(columns[0])
+        if row.ids is None:
+            entity = paths.get(entity_id, "a removed entity")
+            yield f"ids of messages of {entity} up to {row.upto}: their checksum does not hold"
+        elif entity_id not in paths and entity_id not in graveyard:
+            yield f"there are ids of messages of an entity {entity_id} that does not exist"
+        elif row.upto <= upto.get(entity_id, 0):
+            expected.update(((entity_id, digest), number_of(place)) for digest, place in split_ids(row.ids))
+    if indexed != expected:
+        yield f"the index of ids has {len(indexed)} of them, the rows say {len(expected)}, and they do not agree"
 
 
 def _session_findings(connection: apsw.Connection, path: Path, paths: dict[int, str]) -> Iterator[str]:

@@ -16,8 +16,11 @@ from spillway.model.records import (
     LoadDue,
     LoadExpired,
     LoadFrom,
+    LoadIds,
+    LoadIndexedIds,
     LoadLedger,
     LoadNumbers,
+    LoadOldIds,
     LoadSession,
     LoadSessionNames,
     LoadSessions,
@@ -31,6 +34,7 @@ from spillway.store.catalogue import NO_COUNTERS, counters_checksum, meta_checks
 from spillway.store.day_files import DIRECTORY_NAME, DayFiles
 from spillway.store.errors import explain
 from spillway.store.file import FORMAT, PAGE_BYTES, close_untouched, open_file
+from spillway.store.ids import answer_ids, write_ids
 from spillway.store.ledger import LedgerTable, write_ledger
 from spillway.store.rows import (
     BODY_ID_AT,
@@ -140,6 +144,7 @@ class Database:
         write_sessions(self.path, cursor, batch)
         if batch.ledger:
             write_ledger(cursor, batch.ledger)
+        write_ids(self.path, cursor, batch)
         self.bodies.settle()
         self._write_counters(batch)
 
@@ -152,6 +157,7 @@ class Database:
         for entity_id in batch.removed:
             self._cursor.execute(STATEMENTS["remove_entity"], (entity_id,))
             self._cursor.execute(STATEMENTS["delete_sessions"], (entity_id,))
+            self._cursor.execute(STATEMENTS["delete_indexed"], (entity_id,))
             self._cursor.execute(STATEMENTS["put_removed"], (entity_id,))
             self.graveyard.append(entity_id)
 
@@ -197,6 +203,8 @@ class Database:
         before = self.connection.total_changes()
         self._cursor.execute(STATEMENTS["delete_some_messages"], bounds)
         self._cursor.execute(STATEMENTS["delete_some_parked"], bounds)
+        self._cursor.execute(STATEMENTS["delete_some_ids"], bounds)
+        self._cursor.execute(STATEMENTS["delete_some_index"], (entity_id, count_max))
         if self.connection.total_changes() == before:
             self._cursor.execute(STATEMENTS["forget_removed"], (entity_id,))
             del self.graveyard[0]
@@ -211,6 +219,8 @@ class Database:
             return answer_sessions(self.path, self._cursor, query)
         if isinstance(query, LoadLedger):
             return self.ledger.page(query)
+        if isinstance(query, (LoadIds, LoadIndexedIds, LoadOldIds)):
+            return answer_ids(self.path, self.connection, query)
         if isinstance(query, LoadNumbers):
             return fill(query, self._numbered(query.entity_id, query.sequence_numbers))
         cursor = self.connection.cursor()

@@ -16,7 +16,7 @@ from spillway.store.rows import DamagedRow, stored_of
 from spillway.store.statements import SCHEMA, STATEMENTS
 from spillway.store.wal import damage_in_log, log_of
 
-# 1 knew no message sessions, 2 no shared bodies, 3 no hidden messages, no forwarding, no ledger; none was released
+# 1 knew no message sessions, 2 no shared bodies, 3 no hidden messages, forwarding, ledger and ids; none was released
 FORMAT: Final = 4
 APPLICATION_ID: Final = 0x5370_5779  # "SpWy"
 # 7 rows of 1 KB fill a page of 8 KB with little left over: a fifth less CPU than 4 KB pages at large batches, and no

@@ -19,13 +19,19 @@ from spillway.model.records import (
     LoadDue,
     LoadExpired,
     LoadFrom,
+    LoadIds,
+    LoadIndexedIds,
     LoadLedger,
     LoadNumbers,
+    LoadOldIds,
     LoadSession,
     LoadSessionNames,
     LoadSessions,
     MessageAdded,
     MessageChanged,
+    MessageIdSeen,
+    MessageIdsForgotten,
+    MessageIdsIndexed,
     MessageMoved,
     MessageRemoved,
     Query,
@@ -40,6 +46,7 @@ from spillway.store.changes import changed, moved
 from spillway.store.day_files import DaysInMemory
 from spillway.store.journal import Listener
 from spillway.store.ledger_memory import LedgerMemory
+from spillway.store.memory_ids import IdMemory
 from spillway.store.rows import copy_of
 
 FREE_BYTES: Final = 1 << 62  # nothing here watches memory
@@ -104,6 +111,7 @@ class EntityMemory:
         self.due: Ordered[tuple[int, int]] = Ordered()  # (due_ms, sequence number) of scheduled and hidden rows
         self.expiry: Ordered[tuple[int, int]] = Ordered()  # (expires_ms, sequence number) of active rows
         self.sessions: dict[str, SessionMemory] = {}
+        self.ids = IdMemory()
 
     def insert(self, stored: StoredMessage) -> None:
         number = stored.sequence_number
@@ -204,7 +212,7 @@ class EntityMemory:
         expiry = self.expiry.first((NEVER, 0))
         next_due_ms = NEVER if due is None else due[0]
         next_expiry_ms = NEVER if expiry is None else expiry[0]
-        row = EntityRow(self.put, self.counters.copy(), next_due_ms, next_expiry_ms)
+        row = EntityRow(self.put, self.counters.copy(), next_due_ms, next_expiry_ms, self.ids.oldest_ms)
         row.tally = self.tally
         return row
 
@@ -256,6 +264,8 @@ class MemoryJournal:
             rows = Rows([])
         elif isinstance(query, (LoadSession, LoadSessions, LoadSessionNames)):
             rows = entity.answer_sessions(query)
+        elif isinstance(query, (LoadIds, LoadIndexedIds, LoadOldIds)):
+            rows = entity.ids.answer(query)
         else:
             rows = fill(query, entity.found(query))
         post(lambda: listener.on_loaded(ticket, rows))
@@ -295,6 +305,12 @@ class MemoryJournal:
             self._entities.pop(record.entity_id, None)
         elif isinstance(record, SessionStatePut):
             self._entities[record.entity_id].set_state(record)
+        elif isinstance(record, MessageIdSeen):
+            self._entities[record.entity_id].ids.add(record)
+        elif isinstance(record, MessageIdsIndexed):
+            self._entities[record.entity_id].ids.index(record)
+        elif isinstance(record, MessageIdsForgotten):
+            self._entities[record.entity_id].ids.forget(record)
         else:
             raise AssertionError(f"a record the store does not know: {type(record).__name__}")
 

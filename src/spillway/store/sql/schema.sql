@@ -72,6 +72,33 @@ CREATE TABLE body_count (
 -- Empty but for the end of a transaction, when what it names is deleted.
 CREATE INDEX body_unused ON body_count (body_id) WHERE count = 0 AND mirror = 0;
 
+-- Ids of accepted messages, 27 bytes each, in the order they were accepted. key = entity id * 2^40 + the number of the
+-- last one in the row.
+CREATE TABLE accepted_id (
+    key INTEGER PRIMARY KEY,
+    last_ms INTEGER, -- when that one was accepted
+    ids BLOB,
+    checksum INTEGER
+);
+
+-- Those that memory has no room for, by digest.
+CREATE TABLE id_index (
+    entity_id INTEGER,
+    digest BLOB,
+    sequence_number INTEGER,
+    accepted_ms INTEGER,
+    checksum INTEGER,
+    PRIMARY KEY (entity_id, digest)
+) WITHOUT ROWID;
+
+-- Up to which number the ids of an entity are there, and when the last of them was accepted.
+CREATE TABLE id_indexed (
+    entity_id INTEGER PRIMARY KEY,
+    upto INTEGER,
+    accepted_ms INTEGER,
+    checksum INTEGER
+);
+
 CREATE TABLE entity (
     id INTEGER PRIMARY KEY,
     kind TEXT,

@@ -91,6 +91,48 @@ WHERE state >= 2 AND key >> 40 > ? ORDER BY key >> 40, due_ms LIMIT 1
 SELECT key >> 40, expires_ms FROM message INDEXED BY message_expiry
 WHERE expires_ms > 0 AND key >> 40 > ? ORDER BY key >> 40, expires_ms LIMIT 1
 
+-- name: next_id_after_entity
+SELECT key >> 40, last_ms FROM accepted_id WHERE key >= (? + 1) << 40 ORDER BY key LIMIT 1
+
+-- name: insert_ids
+INSERT INTO accepted_id VALUES (?, ?, ?, ?)
+
+-- name: select_ids
+SELECT key, last_ms, ids, checksum FROM accepted_id WHERE key > ? AND key <= ? ORDER BY key
+
+-- name: delete_ids
+DELETE FROM accepted_id WHERE key BETWEEN ? AND ?
+
+-- name: delete_some_ids
+DELETE FROM accepted_id WHERE key IN (SELECT key FROM accepted_id WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?)
+
+-- name: select_all_ids
+SELECT key, last_ms, ids, checksum FROM accepted_id
+
+-- name: put_index
+INSERT OR REPLACE INTO id_index VALUES (?, ?, ?, ?, ?)
+
+-- name: select_index
+SELECT digest, sequence_number, accepted_ms, checksum FROM id_index WHERE entity_id = ? AND digest = ?
+
+-- name: delete_from_index
+DELETE FROM id_index WHERE entity_id = ? AND digest = ? AND sequence_number <= ?
+
+-- name: delete_some_index
+DELETE FROM id_index WHERE entity_id = ?1 AND digest IN (SELECT digest FROM id_index WHERE entity_id = ?1 LIMIT ?2)
+
+-- name: select_all_index
+SELECT entity_id, digest, sequence_number, accepted_ms, checksum FROM id_index
+
+-- name: put_indexed
+INSERT OR REPLACE INTO id_indexed VALUES (?, ?, ?, ?)
+
+-- name: select_indexed
+SELECT upto, accepted_ms, checksum FROM id_indexed WHERE entity_id = ?
+
+-- name: delete_indexed
+DELETE FROM id_indexed WHERE entity_id = ?
+
 -- name: put_entity
 INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, ?, NULL)
 ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, path = excluded.path, settings = excluded.settings,
