@@ -13,7 +13,6 @@ from spillway.admin.clock import Clock
 from spillway.admin.durations import moment_text
 from spillway.admin.faults import Fault, bad_request
 from spillway.admin.namespace import AdministeredNamespace
-from spillway.admin.planting import PlantedFaults
 from spillway.admin.resource import ControlCall, Resource
 
 PREFIX: Final = "$spillway"
@@ -26,11 +25,7 @@ def is_control(path: str) -> bool:
 
 class Control:
     def __init__(self, namespace: AdministeredNamespace) -> None:
-        self.resources: dict[str, Resource] = {
-            "clock": Clock(namespace),
-            "faults": PlantedFaults(namespace),
-            "status": Status(namespace),
-        }
+        self.resources: dict[str, Resource] = {"clock": Clock(namespace), "status": Status(namespace)}
 
     async def answer(self, method: str, path: str, query: str, body: bytes) -> str:
         name, _, rest = path[len(PREFIX) + 1 :].partition("/")

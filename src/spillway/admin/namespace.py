@@ -52,3 +52,4 @@ class AdministeredNamespace:
     is_clock_movable: bool
     # Moves the clock by ms; True once what is due by then has happened and is durable. `BrokerError` if it cannot.
     advance: Callable[[int], Awaitable[bool]]
+    is_counted: bool = False  # requests count against the operations that the namespace may have a second

@@ -25,6 +25,7 @@ from spillway.broker.directory import Directory
 from spillway.broker.effects import (
     Deliver,
     Detached,
+    Done,
     Dropped,
     Effect,
     Failed,
@@ -185,18 +186,18 @@ class Faulting:
             decided.say(Failed(number, error))
         return True
 
-    def on_administer(self, request: Administer, decided: Decided) -> bool:
+    def on_administer(self, request: Administer, decided: Decided) -> None:
+        """Whether an administrator's request may go on: `Done`, perhaps late."""
         number = request.request_id
-        planted = self.faults.find(request.path, ADMINISTRATION)
+        planted = self.faults.find(request.path, ADMINISTRATION) if self.is_on else None
         if planted is None or self._is_slowed(planted, number, decided):
-            return False
-        if planted.kind == TIMEOUT:
+            decided.say(Done(number))
+        elif planted.kind == TIMEOUT:
             decided.say(Swallowed(number))
-            return True
-        error = self._strike(planted, request.path, number, decided)
-        if error is not None:
-            decided.say(Failed(number, error))
-        return True
+        else:
+            error = self._strike(planted, request.path, number, decided)
+            if error is not None:
+                decided.say(Failed(number, error))
 
     # -- what strikes -----------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ def administer(server: "NamespaceServer") -> "Front":
     from spillway.admin.faults import MANAGE_NEEDED, NOT_CLAIMED
     from spillway.admin.front import Front
     from spillway.admin.namespace import AdministeredNamespace
+    from spillway.model.quotas import NO_LIMIT
     from spillway.server.keys import is_key_known
     from spillway.server.tokens import TokenGate
 
@@ -33,6 +34,7 @@ def administer(server: "NamespaceServer") -> "Front":
             facts=server.facts,
             is_clock_movable=server.is_clock_movable,
             advance=server.advance,
+            is_counted=server.options.quotas.operations_per_second != NO_LIMIT,
         )
     )
     server.door.http = front

@@ -4,21 +4,23 @@ Which broker: the one whose connection string is in `SPILLWAY_CONNECTION_STRING`
 directory. There is no option for a connection string: everyone on a machine can read the options of its processes.
 """
 
+import http.client
+import json
 import os
-from collections.abc import Callable
+import ssl
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
 import typer
 
 from spillway.cli.errors import CommandError, UsageError
 
-if TYPE_CHECKING:
-    from spillway.client.control import ControlClient
-
-T = TypeVar("T")
 VARIABLE: Final = "SPILLWAY_CONNECTION_STRING"
+TIMEOUT_S: Final = 60.0
+TOKEN_S: Final = 300
 
 Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", help="Which namespace, if the directory has several.")
@@ -47,25 +49,53 @@ class Broker:
         self, method: str, resource: str, body: dict[str, Any] | None = None, query: dict[str, str] | None = None
     ) -> Any:
         """The answer to a request, read from JSON. `CommandError` with the broker's own words if it refuses."""
-        return self._asked(lambda client: client.ask(method, resource, body, query))
+        path = f"/$spillway/{resource}" + (f"?{urlencode(query)}" if query else "")
+        return read_answer(*self.send(method, path, None if body is None else json.dumps(body)))
 
     def send(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
         """Status and text of the answer to any request."""
-        return self._asked(lambda client: client.send(method, path, body))
-
-    def _asked(self, ask: "Callable[[ControlClient], T]") -> T:
-        from spillway.client.control import ControlClient, ControlError, NotTrusted
+        from spillway.client.connection_string import parse_connection_string
+        from spillway.client.credentials import sign_sas
 
         try:
-            client = ControlClient(self.connection_string, self.ca_file)
+            parts = parse_connection_string(self.connection_string)
         except ValueError as error:
             raise UsageError(f"{VARIABLE}: {error}") from None
+        if parts.key_name is None or parts.key is None:
+            raise UsageError(f"{VARIABLE}: a SharedAccessKeyName and a SharedAccessKey are needed")
+        port = parts.port_for(tls=not parts.is_emulator)
+        token = sign_sas(f"https://{parts.authority}", parts.key_name, parts.key, int(time.time()) + TOKEN_S)
+        connection = self._connect(parts.address, port, parts.is_emulator)
         try:
-            return ask(client)
-        except NotTrusted as error:
-            raise CommandError(f"{error.text}; name its authority with --ca-file") from error
-        except ControlError as error:
-            raise CommandError(error.text) from error
+            connection.request(method, path, body, {"Authorization": token})
+            response = connection.getresponse()
+            return response.status, response.read().decode("utf-8", "replace")
+        except ssl.SSLCertVerificationError as error:
+            raise CommandError(
+                f"{parts.host}:{port} has a certificate that is not trusted; name its authority with --ca-file"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            raise CommandError(f"no broker answers on {parts.host}:{port}: {why}") from error
+        finally:
+            connection.close()
+
+    def _connect(self, host: str, port: int, is_clear_text: bool) -> http.client.HTTPConnection:
+        if is_clear_text:
+            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+        context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+        return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
+
+
+def read_answer(status: int, text: str) -> Any:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        raise CommandError(f"what answers is no Spillway broker of this version: HTTP status {status}") from None
+    if status >= 300:
+        said = answer.get("error") if isinstance(answer, dict) else None
+        raise CommandError(str(said or f"the broker answered with HTTP status {status}").partition(" TrackingId:")[0])
+    return answer
 
 
 def find_broker(namespace: str | None, data: Path, ca_file: Path | None) -> Broker:

@@ -1,0 +1,63 @@
+"""What a failed send says about the entity it was sent to. Replaceable: hand another `FailoverPolicy` to the options.
+
+The default follows the documents: time-outs and errors that no retry cures count against the entity; being throttled
+means wait, being unauthorised means that the client is set up wrongly, and a message that nobody would take is the
+caller's. https://learn.microsoft.com/azure/service-bus-messaging/service-bus-messaging-exceptions
+"""
+
+import enum
+from typing import Final
+
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+
+class Verdict(enum.Enum):
+    """What to make of an error."""
+
+    QUALIFIES = "qualifies"  # the entity may be unavailable: it starts the failover timer
+    BUSY = "busy"  # throttled: wait at least ten seconds, send again
+    MISCONFIGURED = "misconfigured"  # this client may not do that; no other place would help
+    CALLERS = "callers"  # nobody would take this message
+
+
+# Worth trying again within the same call: the way there may be broken, not the entity.
+_RETRIED: Final = (OperationTimeoutError, ServiceBusConnectionError, ServiceBusCommunicationError, OSError)
+# No waiting cures these when a ping meets them.
+_LASTING: Final = (MessagingEntityNotFoundError, ServiceBusAuthenticationError, ServiceBusAuthorizationError)
+
+
+class FailoverPolicy:
+    """The table of the documents."""
+
+    def judge(self, error: BaseException) -> Verdict:
+        if isinstance(error, ServiceBusServerBusyError):
+            return Verdict.BUSY
+        if isinstance(error, (ServiceBusAuthenticationError, ServiceBusAuthorizationError)):
+            return Verdict.MISCONFIGURED
+        if isinstance(error, MessageSizeExceededError):
+            return Verdict.CALLERS
+        if isinstance(error, (ServiceBusError, OSError)):
+            return Verdict.QUALIFIES
+        return Verdict.CALLERS
+
+    def is_retried(self, error: BaseException) -> bool:
+        """Whether the same call tries again before the error counts."""
+        if isinstance(error, (MessagingEntityDisabledError, ServiceBusQuotaExceededError)):
+            return False
+        return isinstance(error, _RETRIED)
+
+    def is_lasting(self, error: BaseException) -> bool:
+        """Whether a ping that is refused like this says that waiting will not help: gone, or not allowed."""
+        return isinstance(error, _LASTING)

@@ -1,0 +1,411 @@
+"""The sender that a program uses: the SDK sender's own methods, to the primary while that is well, else to the backlog.
+
+On a healthy primary it does what the SDK does (contract D1). When the entity fails, the same call may be held until one
+side takes the message, or diverted; what the caller hears is always the truth about its own message.
+"""
+
+import asyncio
+import datetime
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
+
+from spillway.paired.aliases import partition_key_of, raw_of, refuse_aliases, session_id_of, to_backlog
+from spillway.paired.backlog import BacklogQueue, BacklogUnavailable
+from spillway.paired.errors import BacklogUnavailableError, EntityFailed, SchedulingError, wrapped
+from spillway.paired.failover import Route
+from spillway.paired.outlet import Outgoing, Parcel
+from spillway.paired.policy import FailoverPolicy, Verdict
+
+if TYPE_CHECKING:
+    from spillway.paired.factory import MessagingFactory
+    from spillway.paired.pairing import Pairing, Watch
+
+RETRIES_MAX: Final = 3
+BACKOFF_S: Final = 0.1
+BUSY_WAIT_S: Final = 10.0  # contract D7, I6
+PRIMARY_SHARE: Final = 0.6  # of a call's time, where the rest may be needed for the backlog
+BACKLOG_TRY_SHARE: Final = 0.5  # of what is left, so that another backlog queue can still be tried
+FAIR_TRY_S: Final = 2.0  # less says nothing about a backlog queue
+PROBE_S: Final = 1.0  # between two tries of a call that is held
+BATCH_BYTES_MAX: Final = 262_144  # Azure Standard
+MESSAGE_OVERHEAD_BYTES: Final = 512
+
+
+class DivertedSequenceNumber(int):
+    """Stands for a schedule that went to the backlog: negative, like no sequence number, and known to `cancel`."""
+
+
+class MessageSender:
+    def __init__(self, factory: "MessagingFactory", path: str) -> None:
+        self.factory = factory
+        self.path = path
+        self._backlog: BacklogQueue | None = None  # its own, chosen at random (contract D14)
+        self._is_closed = False
+        if factory.pairing is not None:
+            self._backlog = self._choose(factory.pairing)
+
+    @property
+    def entity_name(self) -> str:
+        return self.path
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """The connections belong to the factory, and stay."""
+        self._is_closed = True
+
+    # -- the SDK's methods ----------------------------------------------------------------------------------------
+
+    async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+        """One message, an iterable of them (sent as one batch, all or nothing) or a batch."""
+        self._check_open()
+        messages, is_whole = unpack(message)
+        if messages:
+            await self._enter_and(self._deliver, messages, is_whole, None, timeout)
+
+    async def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
+    ) -> list[int]:
+        """The sequence numbers, for `cancel_scheduled_messages`; of what went to the backlog a
+        `DivertedSequenceNumber`, which cannot be cancelled."""
+        self._check_open()
+        if not isinstance(schedule_time_utc, datetime.datetime):
+            raise TypeError("schedule_time_utc must be a datetime")
+        unpacked, _ = unpack(messages)
+        if not unpacked:
+            return []
+        numbers = await self._enter_and(self._deliver, unpacked, True, schedule_time_utc, timeout)
+        return numbers or []
+
+    async def cancel_scheduled_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None
+    ) -> None:
+        self._check_open()
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        if any(number < 0 for number in numbers):
+            raise SchedulingError(
+                f"'{self.path}' was away when this was scheduled: the message is in the backlog and cannot be "
+                "cancelled; it will be delivered when the entity is back"
+            )
+        if numbers:
+            await self._call_primary(lambda sender, left_s: _cancel(sender, numbers, left_s), timeout)
+
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        self._check_open()
+        watch = self._watch()
+        if watch is not None and watch.machine.route() is not Route.PRIMARY:
+            return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes or BATCH_BYTES_MAX)
+        try:
+            batch = await self._call_primary(lambda sender, _: sender.create_message_batch(max_size_in_bytes), None)
+        except ValueError:
+            raise
+        except Exception:
+            if watch is None:
+                raise
+            # A batch is no send: whoever sends it will hear what is wrong with the entity.
+            return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes or BATCH_BYTES_MAX)
+        assert isinstance(batch, ServiceBusMessageBatch)
+        return batch
+
+    # -- the way of a message -------------------------------------------------------------------------------------
+
+    async def _enter_and(
+        self, deliver: Any, messages: list[Outgoing], is_whole: bool, due: datetime.datetime | None,
+        timeout: float | None,
+    ) -> list[int] | None:  # fmt: skip
+        """Prepare, wait for room among what is in flight, then send."""
+        if timeout is not None and timeout <= 0:
+            raise ValueError("timeout must be greater than 0")
+        pairing = self.factory.pairing
+        size_bytes = 0
+        for message in messages:
+            if pairing is not None:
+                refuse_aliases(message)
+            size_bytes += prepare(message)
+        deadline_s = asyncio.get_running_loop().time() + (timeout or self._default_timeout_s(pairing))
+        bound = self.factory.in_flight
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await bound.enter(len(messages), size_bytes)
+        except TimeoutError:
+            raise wrapped(
+                OperationTimeoutError(
+                    message=f"{bound.count} messages of this factory are in flight, the most it may have "
+                    f"(max_in_flight, max_in_flight_bytes): '{self.path}' was not sent to within the time allowed."
+                ),
+                self.path,
+            ) from None
+        try:
+            numbers: list[int] | None = await deliver(messages, is_whole, due, deadline_s)
+            return numbers
+        finally:
+            bound.leave(len(messages), size_bytes)
+
+    def _default_timeout_s(self, pairing: "Pairing | None") -> float:
+        """A call that is held must be able to see the end of the interval."""
+        if pairing is None or pairing.options.pending == "raise":
+            return self.factory.operation_timeout_s
+        return self.factory.operation_timeout_s + pairing.options.failover_interval.total_seconds()
+
+    async def _deliver(
+        self, messages: list[Outgoing], is_whole: bool, due: datetime.datetime | None, deadline_s: float
+    ) -> list[int] | None:
+        loop = asyncio.get_running_loop()
+        watch = self._watch()
+        parcel = Parcel(messages, is_whole, coalescing_key(messages[0]))
+        tries = 0
+        primary_until_s = self._primary_deadline_s(watch, deadline_s)
+        while True:
+            if watch is not None and watch.machine.route() is not Route.PRIMARY:
+                return await self._deliver_away(watch, messages, due, deadline_s)
+            epoch = 0 if watch is None else watch.machine.epoch
+            try:
+                numbers = await self._to_primary(parcel, due, primary_until_s)
+            except Exception as error:
+                until_s = self._after_failure(error, watch, epoch, tries, primary_until_s, deadline_s)
+                if until_s is None:
+                    raise wrapped(error, self.path) from error
+                tries += 1
+                if until_s > loop.time():
+                    await _wait(watch, until_s)
+                if loop.time() >= primary_until_s:  # held until now: it has its share of the time that is left
+                    primary_until_s = self._primary_deadline_s(watch, deadline_s)
+            else:
+                if watch is not None:
+                    watch.on_success()
+                return numbers
+
+    def _after_failure(
+        self,
+        error: Exception,
+        watch: "Watch | None",
+        epoch: int,
+        tries: int,
+        primary_until_s: float,
+        deadline_s: float,
+    ) -> float | None:
+        """When to go on with the same messages, on whichever side takes them then; None: the caller gets the error."""
+        now_s = asyncio.get_running_loop().time()
+        policy = self._policy(watch)
+        verdict = policy.judge(error)
+        if verdict is Verdict.BUSY:
+            return now_s + BUSY_WAIT_S if now_s + BUSY_WAIT_S < deadline_s else None
+        if verdict is not Verdict.QUALIFIES:
+            return None
+        is_tried_again = policy.is_retried(error) and tries < RETRIES_MAX
+        again_s = now_s + BACKOFF_S * (1 << tries)
+        if is_tried_again and again_s < primary_until_s:
+            return again_s
+        if watch is None:
+            return None
+        watch.on_failure(error, epoch)
+        if watch.machine.route() is not Route.PRIMARY:
+            return now_s  # it is away: the backlog takes this very message
+        if watch.pairing.options.pending == "raise" or now_s >= deadline_s:
+            return None
+        return min(deadline_s, now_s + PROBE_S)
+
+    def _primary_deadline_s(self, watch: "Watch | None", deadline_s: float) -> float:
+        """How long the primary may take, if the backlog may have to take the message afterwards."""
+        if watch is None:
+            return deadline_s
+        options = watch.pairing.options
+        if options.pending == "raise" and options.failover_interval > datetime.timedelta(0):
+            return deadline_s
+        now_s = asyncio.get_running_loop().time()
+        return now_s + min(self.factory.operation_timeout_s, deadline_s - now_s) * PRIMARY_SHARE
+
+    async def _to_primary(self, parcel: Parcel, due: datetime.datetime | None, deadline_s: float) -> list[int] | None:
+        outlet = self.factory.outlet(self.path)
+        if due is None:
+            await outlet.send(parcel, deadline_s)
+            return None
+        moment = due
+        numbers: list[int] = await outlet.call(
+            lambda sender, left_s: sender.schedule_messages(list(parcel.messages), moment, timeout=left_s),  # type: ignore[arg-type]
+            deadline_s,
+        )
+        return numbers
+
+    async def _call_primary(self, operation: Any, timeout: float | None) -> Any:
+        deadline_s = asyncio.get_running_loop().time() + (timeout or self.factory.operation_timeout_s)
+        try:
+            return await self.factory.outlet(self.path).call(operation, deadline_s)
+        except Exception as error:
+            raise wrapped(error, self.path) from error
+
+    # -- the backlog ----------------------------------------------------------------------------------------------
+
+    async def _deliver_away(
+        self, watch: "Watch", messages: list[Outgoing], due: datetime.datetime | None, deadline_s: float
+    ) -> list[int] | None:
+        """Into the backlog; with `pending="hold"` to whichever side can take it first."""
+        pairing = watch.pairing
+        loop = asyncio.get_running_loop()
+        while True:
+            route = watch.machine.route()
+            if route is Route.PRIMARY:  # it came back meanwhile
+                return await self._deliver(messages, len(messages) > 1, due, deadline_s)
+            if route is Route.NOWHERE:
+                raise EntityFailed(
+                    f"'{self.path}' is away and waiting does not bring it back: {watch.machine.cause}. Nothing was "
+                    "sent. Mend the cause, then call mark_path_healthy if the next ping is too far off."
+                ) from watch.machine.cause
+            try:
+                return await self._divert(pairing, messages, due, deadline_s)
+            except BacklogUnavailable as error:
+                now_s = loop.time()
+                if pairing.options.pending == "raise" or now_s + PROBE_S >= deadline_s:
+                    raise BacklogUnavailableError(
+                        f"'{self.path}' is away ({watch.machine.cause}), and nothing was sent. {error}"
+                    ) from watch.machine.cause
+                await watch.changed(now_s + PROBE_S)
+
+    async def _divert(
+        self, pairing: "Pairing", messages: list[Outgoing], due: datetime.datetime | None, deadline_s: float
+    ) -> list[int] | None:
+        aliased = [to_backlog(message, self.path, due) for message in messages]
+        for group in split(aliased):
+            await self._to_backlog_queue(pairing, group, deadline_s)
+        if due is None:
+            return None
+        return [self.factory.next_diverted_number() for _ in messages]
+
+    async def _to_backlog_queue(self, pairing: "Pairing", group: list[Outgoing], deadline_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        tried: set[str] = set()
+        while True:
+            queue = self._own_queue(pairing, tried)
+            began_s = loop.time()
+            left_s = deadline_s - began_s
+            try_until_s = began_s + max(left_s * BACKLOG_TRY_SHARE, min(FAIR_TRY_S, left_s))
+            try:
+                await pairing.secondary.outlet(queue.path).send(Parcel(group, len(group) > 1, None), try_until_s)
+            except Exception as error:
+                verdict = pairing.options.policy.judge(error)
+                now_s = loop.time()
+                if verdict is Verdict.CALLERS:
+                    raise
+                if verdict is Verdict.BUSY and now_s + BUSY_WAIT_S < deadline_s:
+                    await asyncio.sleep(BUSY_WAIT_S)
+                    continue
+                if now_s >= deadline_s and try_until_s - began_s < FAIR_TRY_S:
+                    raise wrapped(error, self.path) from error  # the queue had no time to show what it can do
+                pairing.backlog_failed(queue, error)
+                tried.add(queue.path)
+            else:
+                pairing.backlog_took(queue, len(group), self.path)
+                return
+
+    def _own_queue(self, pairing: "Pairing", tried: set[str]) -> BacklogQueue:
+        queue = self._backlog
+        now_s = asyncio.get_running_loop().time()
+        if queue is None or queue.path in tried or not pairing.rotation.is_in(queue, now_s):
+            queue = self._backlog = pairing.rotation.choose(now_s, tried)
+        return queue
+
+    def _choose(self, pairing: "Pairing") -> BacklogQueue | None:
+        try:
+            return pairing.rotation.choose(asyncio.get_running_loop().time(), set())
+        except BacklogUnavailable:
+            return None
+
+    # -- small things ---------------------------------------------------------------------------------------------
+
+    def _watch(self) -> "Watch | None":
+        pairing = self.factory.pairing
+        return None if pairing is None else pairing.watch(self.path)
+
+    def _policy(self, watch: "Watch | None") -> FailoverPolicy:
+        return self.factory.policy if watch is None else watch.pairing.options.policy
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ValueError("The sender has been closed; create another one.")
+        self.factory.check_open()
+
+
+async def _wait(watch: "Watch | None", until_s: float) -> None:
+    if watch is None:
+        await asyncio.sleep(until_s - asyncio.get_running_loop().time())
+    else:
+        await watch.changed(until_s)
+
+
+async def _cancel(sender: ServiceBusSender, numbers: list[int], left_s: float) -> None:
+    await sender.cancel_scheduled_messages(numbers, timeout=left_s)
+
+
+def unpack(message: Any) -> tuple[list[Outgoing], bool]:
+    """Single messages, and whether they belong together. As the SDK takes them."""
+    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
+        return [message], False
+    if isinstance(message, ServiceBusMessageBatch):
+        return list(message._messages), True  # there is no other way to see what is inside
+    if isinstance(message, Mapping):
+        return [ServiceBusMessage(**message)], False
+    if isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
+        return [unpack(each)[0][0] for each in message], True
+    raise TypeError(
+        "Only AmqpAnnotatedMessage, ServiceBusMessage instances or dictionaries representing messages are supported. "
+        f"Received instead: {type(message).__name__}"
+    )
+
+
+def prepare(message: Outgoing) -> int:
+    """Give it an id if it has none, so that a send of unknown outcome that is diverted stays one message inside the
+    primary's duplicate window. What it costs in memory."""
+    raw = raw_of(message)
+    properties = raw.properties
+    if properties is None:
+        properties = raw.properties = AmqpMessageProperties()
+    if properties.message_id is None:
+        properties.message_id = str(uuid.uuid4())
+    return weight(raw)
+
+
+def weight(raw: AmqpAnnotatedMessage) -> int:
+    """What a message costs in memory, roughly."""
+    if raw.body_type is AmqpMessageBodyType.DATA:
+        return MESSAGE_OVERHEAD_BYTES + sum(len(part) for part in raw.body)
+    return MESSAGE_OVERHEAD_BYTES
+
+
+def coalescing_key(message: Outgoing) -> str | None:
+    raw = raw_of(message)
+    return session_id_of(raw) or partition_key_of(raw)
+
+
+def split(messages: list[AmqpAnnotatedMessage], bytes_max: int = BATCH_BYTES_MAX) -> list[list[Outgoing]]:
+    """In batches that fit, in order: the aliases may have made them too large for one. The SDK's error if one message
+    alone is (contract E8)."""
+    groups: list[list[Outgoing]] = []
+    batch: ServiceBusMessageBatch | None = None
+    for message in messages:
+        if batch is not None:
+            try:
+                batch.add_message(message)
+                groups[-1].append(message)
+                continue
+            except MessageSizeExceededError:
+                pass
+        batch = ServiceBusMessageBatch(max_size_in_bytes=bytes_max)
+        try:
+            batch.add_message(message)
+        except MessageSizeExceededError as error:
+            raise MessageSizeExceededError(
+                message="The entity is away, and with what the backlog must remember of it the message is larger than "
+                f"{bytes_max} bytes."
+            ) from error
+        groups.append([message])
+    return groups

@@ -1,0 +1,372 @@
+"""The paired library for blocking programs: the same names, a thin front of the asyncio one.
+
+All factories of a process share one event loop on a thread of its own. Any thread may send; calls of several threads to
+one entity go together like those of several coroutines. Receivers are the SDK's blocking ones.
+"""
+
+import asyncio
+import atexit
+import concurrent.futures
+import datetime
+import inspect
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceivedMessage, ServiceBusReceiver
+
+from spillway import paired
+from spillway.paired import (
+    BacklogUnavailableError,
+    DivertedSequenceNumber,
+    EntityFailed,
+    Event,
+    FactoryClosed,
+    FailoverPolicy,
+    MessagingError,
+    PairedNamespaceOptions,
+    PairingError,
+    SchedulingError,
+    Verdict,
+)
+from spillway.paired.factory import split_subscription
+
+__all__ = [
+    "BacklogUnavailableError",
+    "DivertedSequenceNumber",
+    "EntityFailed",
+    "Event",
+    "FactoryClosed",
+    "FailoverPolicy",
+    "MessageSender",
+    "MessagingError",
+    "MessagingFactory",
+    "NamespaceManager",
+    "PairedNamespaceOptions",
+    "PairingError",
+    "QueueClient",
+    "SchedulingError",
+    "SendAvailabilityPairedNamespaceOptions",
+    "TopicClient",
+    "Verdict",
+]
+
+T = TypeVar("T")
+STOP_S: Final = 5.0
+
+
+class _Loop:
+    """One for the process, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
+        try:
+            return future.result()
+        except (KeyboardInterrupt, concurrent.futures.CancelledError):
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Something that is no coroutine but belongs to the loop's thread."""
+
+        async def called() -> T:
+            return function()
+
+        return self.run(called())
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._mutex:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="spillway.paired", daemon=True)
+                self._thread.start()
+                atexit.register(self._stop)
+            if threading.current_thread() is self._thread:
+                raise RuntimeError("spillway.paired.sync was called from its own event loop; use spillway.paired there")
+            return self._loop
+
+    def _stop(self) -> None:
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(STOP_S)
+
+
+_loop: Final = _Loop()
+
+
+class _AsyncCredential:
+    """A credential of a blocking program, for the SDK's asyncio clients."""
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+
+    async def get_token(self, *scopes: str, **options: Any) -> Any:
+        return await asyncio.to_thread(self._credential.get_token, *scopes, **options)
+
+
+def _for_asyncio(credential: Any) -> Any:
+    get_token = getattr(credential, "get_token", None)
+    if get_token is None or inspect.iscoroutinefunction(get_token):
+        return credential
+    return _AsyncCredential(credential)
+
+
+class NamespaceManager:
+    def __init__(self, host: str, credential: Any, *, ca_file: str | Path | None = None, **sdk_options: Any) -> None:
+        self.inner = _loop.call(
+            lambda: paired.NamespaceManager(host, _for_asyncio(credential), ca_file=ca_file, **sdk_options)
+        )
+
+    @classmethod
+    def from_connection_string(cls, conn_str: str, *, ca_file: str | Path | None = None, **sdk_options: Any) -> Self:
+        manager = cls.__new__(cls)
+        manager.inner = _loop.call(
+            lambda: paired.NamespaceManager.from_connection_string(conn_str, ca_file=ca_file, **sdk_options)
+        )
+        return manager
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        _loop.run(self.inner.close())
+
+
+class MessageSender:
+    """The blocking SDK sender's own methods."""
+
+    def __init__(self, inner: paired.MessageSender) -> None:
+        self.inner = inner
+
+    @property
+    def entity_name(self) -> str:
+        return self.inner.entity_name
+
+    def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+        _loop.run(self.inner.send_messages(message, timeout=timeout))
+
+    def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
+    ) -> list[int]:
+        return _loop.run(self.inner.schedule_messages(messages, schedule_time_utc, timeout=timeout))
+
+    def cancel_scheduled_messages(self, sequence_numbers: int | list[int], *, timeout: float | None = None) -> None:
+        _loop.run(self.inner.cancel_scheduled_messages(sequence_numbers, timeout=timeout))
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        return _loop.run(self.inner.create_message_batch(max_size_in_bytes))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        _loop.run(self.inner.close())
+
+
+class TopicClient(MessageSender):
+    """Sends to a topic, with a backlog queue of its own."""
+
+
+class QueueClient(MessageSender):
+    """Sends to a queue, with a backlog queue of its own, and receives from it with the SDK's blocking receiver."""
+
+    def __init__(self, inner: paired.MessageSender, factory: "MessagingFactory") -> None:
+        super().__init__(inner)
+        self._factory = factory
+        self._receiver: ServiceBusReceiver | None = None
+
+    @property
+    def receiver(self) -> ServiceBusReceiver:
+        if self._receiver is None:
+            self._receiver = self._factory.create_message_receiver(self.inner.path)
+        return self._receiver
+
+    def receive_messages(
+        self, max_message_count: int | None = 1, max_wait_time: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        return self.receiver.receive_messages(max_message_count, max_wait_time)
+
+    def peek_messages(self, max_message_count: int = 1, **options: Any) -> list[ServiceBusReceivedMessage]:
+        return self.receiver.peek_messages(max_message_count, **options)
+
+    def complete_message(self, message: ServiceBusReceivedMessage) -> None:
+        self.receiver.complete_message(message)
+
+    def abandon_message(self, message: ServiceBusReceivedMessage) -> None:
+        self.receiver.abandon_message(message)
+
+    def defer_message(self, message: ServiceBusReceivedMessage) -> None:
+        self.receiver.defer_message(message)
+
+    def dead_letter_message(
+        self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
+    ) -> None:
+        self.receiver.dead_letter_message(message, reason, error_description)
+
+    def renew_message_lock(self, message: ServiceBusReceivedMessage) -> Any:
+        return self.receiver.renew_message_lock(message)
+
+    def close(self) -> None:
+        super().close()
+        if self._receiver is not None:
+            self._receiver.close()
+
+
+class MessagingFactory:
+    _make_receiving_client: Callable[[], ServiceBusClient]
+
+    def __init__(self, host: str, credential: Any, **options: Any) -> None:
+        self.inner = _loop.call(lambda: paired.MessagingFactory(host, _for_asyncio(credential), **options))
+        self._make_receiving_client = lambda: ServiceBusClient(host, credential, **_of_the_sdk(options))
+        self._begin()
+
+    @classmethod
+    def from_connection_string(cls, conn_str: str, **options: Any) -> Self:
+        """`ca_file`, `namespace_name`, `operation_timeout` and the other options of `spillway.paired`."""
+        factory = cls.__new__(cls)
+        factory.inner = _loop.call(lambda: paired.MessagingFactory.from_connection_string(conn_str, **options))
+        factory._make_receiving_client = lambda: ServiceBusClient.from_connection_string(
+            conn_str, **_of_the_sdk(options)
+        )
+        factory._begin()
+        return factory
+
+    def _begin(self) -> None:
+        self._receiving_client: ServiceBusClient | None = None
+        self._receivers: list[ServiceBusReceiver] = []
+
+    def create_message_sender(self, path: str) -> MessageSender:
+        return MessageSender(_loop.call(lambda: self.inner.create_message_sender(path)))
+
+    def create_message_receiver(self, path: str, **options: Any) -> ServiceBusReceiver:
+        """The SDK's blocking receiver, on this namespace: of a queue, or of `TOPIC/Subscriptions/NAME`."""
+        self.inner.check_open()
+        if self._receiving_client is None:
+            self._receiving_client = self._make_receiving_client()
+        topic, name = split_subscription(path)
+        if name:
+            receiver = self._receiving_client.get_subscription_receiver(topic, name, **options)
+        else:
+            receiver = self._receiving_client.get_queue_receiver(path, **options)
+        self._receivers.append(receiver)
+        return receiver
+
+    def create_queue_client(self, path: str) -> QueueClient:
+        return QueueClient(_loop.call(lambda: self.inner.create_queue_client(path)), self)
+
+    def create_topic_client(self, path: str) -> TopicClient:
+        return TopicClient(_loop.call(lambda: self.inner.create_topic_client(path)))
+
+    def pair_namespace(self, options: "SendAvailabilityPairedNamespaceOptions") -> None:
+        """When it returns, the pairing acts on every sender and client of this factory. Do not send before."""
+        if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
+            raise TypeError("options must be SendAvailabilityPairedNamespaceOptions of spillway.paired.sync")
+        _loop.run(self.inner.pair_namespace(options.inner))
+
+    @property
+    def counters(self) -> Counter[str]:
+        return self.inner.counters
+
+    def on_event(self, callback: Callable[[Event], None]) -> None:
+        """Call back for every event, on the library's own thread: it must be quick and must not send."""
+        self.inner.on_event(callback)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.inner.is_closed
+
+    @property
+    def is_faulted(self) -> bool:
+        return self.inner.is_faulted
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        _loop.run(self.inner.close())
+        self._close_receivers()
+
+    def abort(self, error: BaseException) -> None:
+        _loop.run(self.inner.abort(error))
+        self._close_receivers()
+
+    def _close_receivers(self) -> None:
+        for receiver in self._receivers:
+            receiver.close()
+        self._receivers.clear()
+        if self._receiving_client is not None:
+            self._receiving_client.close()
+            self._receiving_client = None
+
+
+class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
+    """As in `spillway.paired`, of a manager and a factory of this module."""
+
+    def __init__(
+        self,
+        secondary_namespace_manager: NamespaceManager,
+        messaging_factory: MessagingFactory,
+        *positional: Any,
+        **options: Any,
+    ) -> None:
+        if not isinstance(secondary_namespace_manager, NamespaceManager):
+            raise TypeError("secondary_namespace_manager must be a NamespaceManager of spillway.paired.sync")
+        if not isinstance(messaging_factory, MessagingFactory):
+            raise TypeError("messaging_factory must be a MessagingFactory of spillway.paired.sync")
+        self.secondary_namespace_manager = secondary_namespace_manager
+        self.messaging_factory = messaging_factory
+        self.inner = paired.SendAvailabilityPairedNamespaceOptions(
+            secondary_namespace_manager.inner, messaging_factory.inner, *positional, **options
+        )
+
+    @property
+    def backlog_queue_count(self) -> int:
+        return self.inner.backlog_queue_count
+
+    @property
+    def failover_interval(self) -> datetime.timedelta:
+        return self.inner.failover_interval
+
+    @property
+    def enable_syphon(self) -> bool:
+        return self.inner.enable_syphon
+
+    @property
+    def ping_primary_interval(self) -> datetime.timedelta:
+        return self.inner.ping_primary_interval
+
+    @ping_primary_interval.setter
+    def ping_primary_interval(self, value: datetime.timedelta) -> None:
+        self.inner.ping_primary_interval = value
+
+    def mark_path_healthy(self, path: str) -> None:
+        _loop.call(lambda: self.inner.mark_path_healthy(path))
+
+
+_OWN_OPTIONS: Final = frozenset(
+    {"ca_file", "namespace_name", "operation_timeout", "max_in_flight", "max_in_flight_bytes", "senders_per_entity"}
+)
+
+
+def _of_the_sdk(options: dict[str, Any]) -> dict[str, Any]:
+    """What is left for the SDK's client of receivers."""
+    kept = {name: value for name, value in options.items() if name not in _OWN_OPTIONS}
+    if options.get("ca_file") is not None:
+        kept.setdefault("connection_verify", str(options["ca_file"]))
+    return kept

@@ -1,0 +1,339 @@
+"""The syphon: takes messages out of the backlog queues and delivers them to the entities they were sent to.
+
+At least once: a message leaves the backlog only after the primary accepted it. Messages are grouped by destination, and
+a destination that refuses holds nobody else up: its messages are kept, tried again after a pause, and reported. Only
+what no paired sender can have written is dead-lettered.
+
+One task per backlog queue owns the SDK's receiver, which is not made for two; one task per destination sends.
+"""
+
+import asyncio
+import datetime
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusReceiver
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError
+
+from spillway.paired import events
+from spillway.paired.aliases import Malformed, restore, to_ms
+from spillway.paired.outlet import GRACE_S, Parcel, close_quietly
+from spillway.paired.policy import Verdict
+from spillway.paired.sender import BUSY_WAIT_S, coalescing_key, split, weight
+from spillway.paired.types import Inexpressible
+
+if TYPE_CHECKING:
+    from spillway.paired.pairing import Pairing
+
+BATCH: Final = 200  # messages asked of a backlog queue at a time
+OUTSTANDING_MAX: Final = 1_000  # received and not yet settled, of one backlog queue
+OUTSTANDING_BYTES_MAX: Final = 16 * 1024 * 1024
+SHORT_POLL_S: Final = 0.2  # while something waits to be settled
+PROGRESS_S: Final = 1.0  # to look again whether anything can go on
+BLOCKED_PACE_S: Final = 10.0  # between two looks for other destinations, behind as many held messages as are allowed
+RENEW_BEFORE_S: Final = 20.0  # the end of a lock
+HOLD_S: Final = 300.0  # after that a lock is let go: another syphon may have better luck
+PAUSE_S: Final = 0.5
+PAUSE_MAX_S: Final = 10.0
+RESTART_S: Final = 1.0
+RESTART_MAX_S: Final = 30.0
+
+
+class Item:
+    """A message of the backlog, on its way home."""
+
+    def __init__(self, received: ServiceBusReceivedMessage, home: AmqpAnnotatedMessage, now_s: float) -> None:
+        self.received = received
+        self.home = home
+        self.since_s = now_s
+        self.size_bytes = weight(home)
+
+
+class Destination:
+    """One entity of the primary, as this backlog queue's syphon finds it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.items: deque[Item] = deque()
+        self.sending: list[Item] = []
+        self.blocked_until_s = 0.0
+        self.pause_s = PAUSE_S
+        self.task: asyncio.Task[None] | None = None
+        self.is_reported = False
+
+    @property
+    def held_count(self) -> int:
+        return len(self.items) + len(self.sending)
+
+
+class Syphon:
+    """All backlog queues of a pairing. `counters` of the factory say what it did."""
+
+    def __init__(self, pairing: "Pairing") -> None:
+        self.queues = [QueueSyphon(pairing, queue.path) for queue in pairing.rotation.queues]
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.tasks = [loop.create_task(queue.run()) for queue in self.queues]
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+class QueueSyphon:
+    def __init__(self, pairing: "Pairing", path: str) -> None:
+        self.pairing = pairing
+        self.path = path
+        self.destinations: dict[str, Destination] = {}
+        self.done: deque[Item] = deque()  # the primary has them: to be completed
+        self.progress = asyncio.Event()
+        self.reported: set[int] = set()  # numbers of messages that are kept for a reason of their own
+        self.held_bytes = 0
+        self.look_further_s = 0.0
+
+    # -- the life of it -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        restart_s = RESTART_S
+        while True:
+            receiver = self.pairing.secondary.backlog_receiver(self.path)
+            try:
+                await self._serve(receiver)
+            except Exception as error:
+                self.pairing.events.tell(events.SYPHON_INTERRUPTED, self.path, error=error)
+                await asyncio.sleep(restart_s)
+                restart_s = min(RESTART_MAX_S, restart_s * 2)
+            else:
+                restart_s = RESTART_S
+            finally:
+                await self._stop_sending()
+                await close_quietly(receiver)
+
+    async def _stop_sending(self) -> None:
+        """What was received on a link that is gone comes back by itself; a send under way may still arrive."""
+        tasks = [each.task for each in self.destinations.values() if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.destinations.clear()
+        self.done.clear()
+        self.held_bytes = 0
+
+    async def _serve(self, receiver: ServiceBusReceiver) -> None:
+        while True:
+            if self._may_receive():
+                for message in await self._receive(receiver):
+                    await self._sort(receiver, message)
+            self._send_what_can_be_sent()
+            await self._settle(receiver)
+            await self._renew(receiver)
+            await self._rest()
+
+    async def _receive(self, receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
+        is_idle = self._outstanding() == 0
+        wait_s = self.pairing.options.syphon_long_poll.total_seconds() if is_idle else SHORT_POLL_S
+        async with asyncio.timeout(wait_s + self.pairing.secondary.operation_timeout_s + GRACE_S):
+            messages = await receiver.receive_messages(BATCH, max_wait_time=wait_s)
+        if is_idle:
+            self.pairing.events.tell(events.SYPHON_POLLED, self.path, received=len(messages))
+        return messages
+
+    async def _rest(self) -> None:
+        """Not a receive after the other while nothing can be sent: each is paid for."""
+        waiting = [each for each in self.destinations.values() if each.items or each.sending]
+        if not waiting or self.done:
+            return
+        now_s = asyncio.get_running_loop().time()
+        are_all_blocked = all(each.blocked_until_s > now_s for each in waiting)
+        if are_all_blocked or self._is_full():
+            self.progress.clear()
+            wake_s = min(each.blocked_until_s for each in waiting) if are_all_blocked else now_s + PROGRESS_S
+            try:
+                async with asyncio.timeout(max(0.01, min(wake_s - now_s, PROGRESS_S))):
+                    await self.progress.wait()
+            except TimeoutError:
+                return
+
+    def _may_receive(self) -> bool:
+        """As long as there is room; and now and then without, for destinations that those in front do not block."""
+        if not self._is_full():
+            return True
+        now_s = asyncio.get_running_loop().time()
+        if self.done or any(each.items and each.blocked_until_s <= now_s for each in self.destinations.values()):
+            return False
+        if now_s < self.look_further_s:
+            return False
+        self.look_further_s = now_s + BLOCKED_PACE_S
+        return True
+
+    def _is_full(self) -> bool:
+        return self._outstanding() >= OUTSTANDING_MAX or self.held_bytes >= OUTSTANDING_BYTES_MAX
+
+    def _outstanding(self) -> int:
+        return len(self.done) + sum(each.held_count for each in self.destinations.values())
+
+    # -- what comes in --------------------------------------------------------------------------------------------
+
+    async def _sort(self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
+        """To its destination; or, if it has none, to the dead letters."""
+        loop = asyncio.get_running_loop()
+        try:
+            path, home = restore(message, self._age_ms(message))
+        except Malformed as error:
+            await receiver.dead_letter_message(message, error.reason, error.description)
+            self.pairing.events.tell(events.SYPHON_DEAD_LETTERED, self.path, error=error)
+            return
+        except Inexpressible as error:
+            self._keep(message, error)
+            return
+        key = path.strip("/").lower()
+        destination = self.destinations.get(key)
+        if destination is None:
+            destination = self.destinations[key] = Destination(path)
+        if destination.blocked_until_s > loop.time() and self._is_full():
+            return  # its lock ends by itself
+        item = Item(message, home, loop.time())
+        destination.items.append(item)
+        self.held_bytes += item.size_bytes
+
+    def _age_ms(self, message: ServiceBusReceivedMessage) -> int | None:
+        enqueued = message.enqueued_time_utc
+        if self.pairing.options.ttl == "restart" or enqueued is None:
+            return None
+        return max(0, to_ms(datetime.datetime.now(datetime.UTC)) - to_ms(enqueued))
+
+    def _keep(self, message: ServiceBusReceivedMessage, error: BaseException) -> None:
+        """It stays in the backlog: its lock ends by itself, and it is said once why."""
+        number = message.sequence_number or 0
+        if number not in self.reported and len(self.reported) < 10_000:
+            self.reported.add(number)
+            self.pairing.events.tell(events.SYPHON_KEPT, self.path, error=error, sequence_number=number)
+
+    # -- what goes home -------------------------------------------------------------------------------------------
+
+    def _send_what_can_be_sent(self) -> None:
+        loop = asyncio.get_running_loop()
+        for key, destination in list(self.destinations.items()):
+            if destination.task is not None:
+                continue
+            if destination.items and destination.blocked_until_s <= loop.time():
+                destination.task = loop.create_task(self._send_all(destination))
+            elif not destination.items and destination.blocked_until_s <= loop.time():
+                del self.destinations[key]  # nothing is known of it that is worth keeping
+
+    async def _send_all(self, destination: Destination) -> None:
+        try:
+            while destination.items:
+                destination.sending = self._next_batch(destination)
+                await self._send_batch(destination, destination.sending)
+                destination.sending = []
+        except Exception as error:
+            self._block(destination, error)
+        finally:
+            destination.items.extendleft(reversed(destination.sending))
+            destination.sending = []
+            destination.task = None
+            self.progress.set()
+
+    def _next_batch(self, destination: Destination) -> list[Item]:
+        """Those in front that may go in one batch."""
+        first = destination.items.popleft()
+        batch = [first]
+        key = coalescing_key(first.home)
+        while destination.items and len(batch) < BATCH and coalescing_key(destination.items[0].home) == key:
+            batch.append(destination.items.popleft())
+        return batch
+
+    async def _send_batch(self, destination: Destination, batch: list[Item]) -> None:
+        """Parts of it that are accepted are done, whatever becomes of the rest."""
+        by_home = {id(item.home): item for item in batch}
+        for group in split([item.home for item in batch]):
+            items = [by_home[id(home)] for home in group]
+            try:
+                await self._send_group(destination, items)
+            except Exception as error:
+                if self.pairing.options.policy.judge(error) is not Verdict.CALLERS:
+                    raise
+                await self._send_each(destination, items)
+
+    async def _send_each(self, destination: Destination, items: list[Item]) -> None:
+        for item in items:
+            try:
+                await self._send_group(destination, [item])
+            except Exception as error:
+                if self.pairing.options.policy.judge(error) is not Verdict.CALLERS:
+                    raise
+                self._keep(item.received, error)
+                destination.sending.remove(item)
+                self.held_bytes -= item.size_bytes
+
+    async def _send_group(self, destination: Destination, items: list[Item]) -> None:
+        primary = self.pairing.primary
+        deadline_s = asyncio.get_running_loop().time() + primary.operation_timeout_s
+        parcel = Parcel([item.home for item in items], len(items) > 1, coalescing_key(items[0].home))
+        await primary.outlet(destination.path).send(parcel, deadline_s)
+        for item in items:
+            destination.sending.remove(item)
+            self.done.append(item)
+        destination.pause_s = PAUSE_S
+        destination.is_reported = False
+        self.pairing.events.tell(events.SYPHONED, destination.path, len(items), queue=self.path)
+        self.progress.set()
+
+    def _block(self, destination: Destination, error: BaseException) -> None:
+        """Missing, disabled, full, unauthorised, busy or out of reach: kept, tried again later, reported once."""
+        is_busy = self.pairing.options.policy.judge(error) is Verdict.BUSY
+        pause_s = max(BUSY_WAIT_S, destination.pause_s) if is_busy else destination.pause_s
+        destination.blocked_until_s = asyncio.get_running_loop().time() + pause_s
+        destination.pause_s = min(PAUSE_MAX_S, destination.pause_s * 2)
+        if not destination.is_reported:
+            destination.is_reported = True
+            held = destination.held_count
+            self.pairing.events.tell(events.SYPHON_KEPT, destination.path, error=error, queue=self.path, held=held)
+
+    # -- settling -------------------------------------------------------------------------------------------------
+
+    async def _settle(self, receiver: ServiceBusReceiver) -> None:
+        while self.done:
+            item = self.done.popleft()
+            self.held_bytes -= item.size_bytes
+            try:
+                await receiver.complete_message(item.received)
+            except (MessageLockLostError, MessageAlreadySettled) as error:
+                # The primary has it; the backlog will hand it out again. The duplicate window makes one of the two.
+                self.pairing.events.tell(events.SYPHON_REPEATED, self.path, error=error)
+
+    async def _renew(self, receiver: ServiceBusReceiver) -> None:
+        """Locks of what takes long, for a while; what cannot be renewed is somebody else's now."""
+        now_s = asyncio.get_running_loop().time()
+        for destination in self.destinations.values():
+            lost: list[Item] = []
+            for item in [*destination.items, *destination.sending]:
+                if not self._ends_soon(item):
+                    continue
+                if now_s - item.since_s > HOLD_S or not await _renewed(receiver, item.received):
+                    lost.append(item)
+            waiting = [item for item in lost if item in destination.items]  # a send under way goes on
+            for item in waiting:
+                destination.items.remove(item)
+                self.held_bytes -= item.size_bytes
+
+    def _ends_soon(self, item: Item) -> bool:
+        until: Any = item.received.locked_until_utc
+        if until is None:
+            return False
+        left_s: float = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
+        return left_s < RENEW_BEFORE_S
+
+
+async def _renewed(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> bool:
+    try:
+        await receiver.renew_message_lock(message, timeout=RENEW_BEFORE_S / 2)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,137 @@
+"""A primary and a secondary namespace, each a broker process of its own, and what tests do with them."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from spillway.client import ReceivedMessage, connect
+from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
+from tests.tools.broker_process import BrokerProcess
+
+
+class Pair:
+    """Two factories that are paired, inside one event loop."""
+
+    def __init__(
+        self,
+        primary: MessagingFactory,
+        secondary: MessagingFactory,
+        manager: NamespaceManager,
+        options: SendAvailabilityPairedNamespaceOptions,
+    ) -> None:
+        self.primary = primary
+        self.secondary = secondary
+        self.manager = manager
+        self.options = options
+
+    async def until(self, event: str, count: int = 1, timeout_s: float = 30.0) -> None:
+        """Wait until the library has told of it so often."""
+        told = asyncio.Event()
+
+        def look(_: object = None) -> None:
+            if self.primary.counters[event] >= count:
+                told.set()
+
+        self.primary.on_event(look)
+        look()
+        async with asyncio.timeout(timeout_s):
+            await told.wait()
+
+    def backlog_path(self, index: int) -> str:
+        return f"{self.primary.namespace_name}/x-servicebus-transfer/{index}"
+
+
+class Namespaces:
+    def __init__(self, directory: Path) -> None:
+        self.primary = BrokerProcess(directory / "primary")
+        self.secondary = BrokerProcess(directory / "secondary")
+        self.primary.start()
+        self.secondary.start()
+        self._names = itertools.count(1)
+
+    def close(self) -> None:
+        for broker in (self.primary, self.secondary):
+            broker.close()
+
+    def administration(self, broker: BrokerProcess) -> ServiceBusAdministrationClient:
+        return ServiceBusAdministrationClient.from_connection_string(
+            broker.connection_string, connection_verify=broker.ca_file
+        )
+
+    def queue(self, broker: BrokerProcess | None = None, **properties: Any) -> str:
+        """A queue that no other test uses, on the primary."""
+        name = f"q{next(self._names)}"
+        with self.administration(broker or self.primary) as client:
+            client.create_queue(name, **properties)
+        return name
+
+    def topic(self, *subscriptions: str) -> str:
+        name = f"t{next(self._names)}"
+        with self.administration(self.primary) as client:
+            client.create_topic(name)
+            for subscription in subscriptions:
+                client.create_subscription(name, subscription)
+        return name
+
+    def unique_name(self) -> str:
+        """For `namespace_name`: backlog queues that no other test uses."""
+        return f"n{next(self._names)}"
+
+    def primary_factory(self, **options: Any) -> MessagingFactory:
+        options.setdefault("operation_timeout", 10.0)
+        return MessagingFactory.from_connection_string(self.primary.connection_string, **options)
+
+    def secondary_factory(self, **options: Any) -> MessagingFactory:
+        options.setdefault("operation_timeout", 10.0)
+        return MessagingFactory.from_connection_string(self.secondary.connection_string, **options)
+
+    def manager(self) -> NamespaceManager:
+        return NamespaceManager.from_connection_string(self.secondary.connection_string, ca_file=self.secondary.ca_file)
+
+    @contextlib.asynccontextmanager
+    async def paired(
+        self,
+        backlog_queue_count: int = 1,
+        failover_interval_s: float = 0.0,
+        enable_syphon: bool = False,
+        operation_timeout: float = 10.0,
+        ping_s: float = 1.0,
+        **options: Any,
+    ) -> AsyncIterator[Pair]:
+        """Quick: fails over at once, pings every second."""
+        primary = self.primary_factory(namespace_name=self.unique_name(), operation_timeout=operation_timeout)
+        secondary = self.secondary_factory(operation_timeout=operation_timeout)
+        manager = self.manager()
+        chosen = SendAvailabilityPairedNamespaceOptions(
+            manager,
+            secondary,
+            backlog_queue_count,
+            timedelta(seconds=failover_interval_s),
+            enable_syphon,
+            ping_primary_interval=timedelta(seconds=ping_s),
+            syphon_long_poll=timedelta(seconds=1),
+            **options,
+        )
+        try:
+            await primary.pair_namespace(chosen)
+            yield Pair(primary, secondary, manager, chosen)
+        finally:
+            await primary.close()
+            await secondary.close()
+            await manager.close()
+
+    async def peek(self, broker: BrokerProcess, path: str) -> list[ReceivedMessage]:
+        """All messages of a queue, byte for byte."""
+        found: list[ReceivedMessage] = []
+        async with await connect(broker.connection_string) as connection:
+            after = 0
+            while messages := await connection.management(path).peek(after, 500):
+                found += messages
+                after = (messages[-1].sequence_number or 0) + 1
+        return found

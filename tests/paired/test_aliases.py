@@ -1,0 +1,188 @@
+"""Messages on their way to the backlog and home again: exact for everything that the SDK can send."""
+
+import asyncio
+import datetime
+import uuid
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from spillway.client import ReceivedMessage
+from spillway.paired.aliases import BROKER_ANNOTATIONS, refuse_aliases, restore, to_backlog
+from tests.paired.namespaces import Namespaces
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+NOW = datetime.datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
+
+
+def typed(kind: str, value: object) -> dict[str, object]:
+    return {"TYPE": kind, "VALUE": value}
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+SIMPLE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**31), 2**31 - 1),
+    st.floats(allow_nan=False),
+    TEXT,
+    st.uuids(),
+    st.integers(0, 4 * 10**12).map(lambda ms: EPOCH + datetime.timedelta(milliseconds=ms)),
+    st.integers(-(2**63), 2**63 - 1).map(lambda value: typed("LONG", value)),
+    st.integers(0, 2**64 - 1).map(lambda value: typed("ULONG", value)),
+    st.integers(0, 2**32 - 1).map(lambda value: typed("UINT", value)),
+    st.integers(0, 255).map(lambda value: typed("UBYTE", value)),
+    st.integers(-128, 127).map(lambda value: typed("BYTE", value)),
+    st.integers(0, 2**16 - 1).map(lambda value: typed("USHORT", value)),
+    st.integers(-(2**15), 2**15 - 1).map(lambda value: typed("SHORT", value)),
+    st.floats(width=32, allow_nan=False).map(lambda value: typed("FLOAT", value)),
+    st.binary(max_size=20).map(lambda value: typed("BINARY", value)),
+    st.from_regex(r"[a-z]{1,10}", fullmatch=True).map(lambda value: typed("SYMBOL", value)),
+)
+PROPERTIES = st.dictionaries(st.from_regex(r"[a-zA-Z][a-zA-Z0-9_.-]{0,12}", fullmatch=True), SIMPLE, max_size=6)
+STRUCTURED = st.recursive(
+    SIMPLE, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=6
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> ServiceBusMessage | AmqpAnnotatedMessage:
+    body = draw(st.one_of(TEXT, st.binary(max_size=200)))
+    options: dict[str, Any] = {}
+    for name in ("session_id", "content_type", "correlation_id", "subject", "to", "reply_to", "reply_to_session_id"):
+        if draw(st.booleans()):
+            options[name] = draw(st.from_regex(r"[a-z0-9/-]{1,20}", fullmatch=True))
+    if draw(st.booleans()):
+        options["time_to_live"] = draw(st.timedeltas(datetime.timedelta(hours=1), datetime.timedelta(days=49)))
+    if draw(st.booleans()):
+        options["scheduled_enqueue_time_utc"] = NOW + draw(
+            st.integers(0, 10**9).map(lambda ms: datetime.timedelta(milliseconds=ms))
+        )
+    options["application_properties"] = draw(PROPERTIES)
+    message = ServiceBusMessage(body, message_id=str(uuid.uuid4()), **options)
+    if draw(st.booleans()):
+        return message
+    raw = message.raw_amqp_message
+    kind, value = draw(
+        st.one_of(
+            st.tuples(st.just("data_body"), st.lists(st.binary(max_size=50), min_size=1, max_size=3)),
+            st.tuples(st.just("value_body"), STRUCTURED),
+            st.tuples(st.just("sequence_body"), st.lists(st.lists(SIMPLE, max_size=3), min_size=1, max_size=2)),
+        )
+    )
+    given_body: dict[str, Any] = {kind: value}
+    annotated = AmqpAnnotatedMessage(**given_body)
+    assert raw.header is not None and raw.properties is not None
+    annotated.header = raw.header
+    annotated.properties = raw.properties
+    annotated.application_properties = raw.application_properties
+    annotated.annotations = {
+        **(raw.annotations or {}),
+        **{f"x-opt-own-{key}": v for key, v in draw(PROPERTIES).items()},
+    }
+    annotated.footer = draw(PROPERTIES) or None
+    if draw(st.booleans()):
+        correlation: Any = draw(st.one_of(st.uuids(), st.integers(0, 2**63), st.binary(max_size=8)))
+        raw.properties.correlation_id = correlation
+    return annotated
+
+
+def essence(message: ReceivedMessage) -> dict[str, object]:
+    """All of a message that its sender chose, with AMQP types. Of the two times that the SDK makes of a time to live,
+    only their distance."""
+    properties = dict(vars(message.properties))
+    expiry, created = properties.pop("absolute_expiry_time"), properties.pop("creation_time")
+    sections = message.sections
+    own = {key: value for key, value in message.annotations.items() if str(key) not in BROKER_ANNOTATIONS}
+    return {
+        "ttl": message.header.ttl_ms,
+        "life": None if expiry is None or created is None else expiry - created,
+        "properties": properties,
+        "due": message.annotations.get("x-opt-scheduled-enqueue-time"),
+        "annotations": {key: (type(value).__name__, value) for key, value in own.items()},
+        "application": {key: (type(v).__name__, v) for key, v in message.application_properties.items()},
+        "body": message.raw[sections.body.start : sections.body.end] if sections.body.start >= 0 else b"",
+        "footer": message.raw[sections.footer.start : sections.footer.end] if sections.footer.start >= 0 else b"",
+    }
+
+
+async def send_there_and_back(
+    namespaces: Namespaces, given: list[ServiceBusMessage | AmqpAnnotatedMessage], direct: str, home: str, backlog: str
+) -> None:
+    """Each message once straight to `direct`, and once through the backlog to `home`; all by the SDK."""
+    async with (
+        ServiceBusClient.from_connection_string(namespaces.primary.connection_string) as primary,
+        ServiceBusClient.from_connection_string(namespaces.secondary.connection_string) as secondary,
+        primary.get_queue_sender(direct) as to_direct,
+        primary.get_queue_sender(home) as to_home,
+        secondary.get_queue_sender(backlog) as to_backlog_queue,
+        secondary.get_queue_receiver(backlog) as from_backlog,
+    ):
+        for message in given:
+            await to_backlog_queue.send_messages(to_backlog(message, home))
+            await to_direct.send_messages(message)
+        back = 0
+        while back < len(given):
+            for received in await from_backlog.receive_messages(100, max_wait_time=10):
+                path, restored = restore(received)
+                assert path == home
+                await to_home.send_messages(restored)
+                await from_backlog.complete_message(received)
+                back += 1
+
+
+@pytest.fixture(scope="module")
+def way(namespaces: Namespaces) -> tuple[str, str, str]:
+    return namespaces.queue(), namespaces.queue(), namespaces.queue(namespaces.secondary)
+
+
+@pytest.mark.contract("E7", "E1")
+@settings(max_examples=6, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(given=st.lists(messages(), min_size=1, max_size=10))
+def test_the_way_back_is_exact_for_everything_that_the_sdk_can_send(
+    namespaces: Namespaces, way: tuple[str, str, str], given: list[ServiceBusMessage | AmqpAnnotatedMessage]
+) -> None:
+    direct, home, backlog = way
+
+    async def both() -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
+        await send_there_and_back(namespaces, given, direct, home, backlog)
+        return await namespaces.peek(namespaces.primary, direct), await namespaces.peek(namespaces.primary, home)
+
+    straight, around = asyncio.run(both())
+    assert len(straight) == len(around)
+    by_id = {message.message_id: essence(message) for message in around}
+    for message in straight[-len(given) :]:
+        assert by_id[message.message_id] == essence(message)
+
+
+@pytest.mark.parametrize("name", ["x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc"])
+def test_a_property_named_like_an_alias_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is the name of a property that pairing uses"):
+        refuse_aliases(ServiceBusMessage("x", application_properties={name: "mine"}))
+
+
+@pytest.mark.contract("E2", "E3", "E5")
+def test_session_life_and_destination_travel_as_properties_and_are_cleared() -> None:
+    message = ServiceBusMessage("x", session_id="s", time_to_live=datetime.timedelta(minutes=5))
+    copy = to_backlog(message, "orders")
+    assert copy.application_properties == {
+        "x-ms-path": "orders",
+        "x-ms-sessionid": "s",
+        "x-ms-timetolive": typed("LONG", 300_000),
+    }
+    assert copy.properties is not None and copy.header is not None
+    assert (copy.properties.group_id, copy.header.time_to_live) == (None, None)
+    assert (message.session_id, message.time_to_live) == ("s", datetime.timedelta(minutes=5))
+
+
+@pytest.mark.contract("E4")
+def test_a_due_time_travels_under_a_name_of_its_own_and_the_backlog_does_not_wait_for_it() -> None:
+    copy = to_backlog(ServiceBusMessage("x", scheduled_enqueue_time_utc=NOW), "orders")
+    assert copy.application_properties is not None
+    assert copy.application_properties["x-ms-scheduledenqueuetimeutc"] == typed("TIMESTAMP", 1_893_553_445_678)
+    assert not copy.annotations
