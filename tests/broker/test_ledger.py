@@ -454,8 +454,8 @@ def test_deleting_a_batch_is_one_management_operation(line: Line) -> None:
 
 
 def test_an_operation_of_the_administration_is_counted_where_it_was_asked_for(line: Line) -> None:
-    line.apply(Meter(1, "Q", MANAGEMENT), Meter(2, "gone", MANAGEMENT))
-    line.apply(Meter(3, NAMESPACE_ENTITY, MANAGEMENT), Meter(4, NAMESPACE_ENTITY, MANAGEMENT))
+    line.apply(Meter(1, "Q", MANAGEMENT, NAMESPACE_ENTITY), Meter(2, "gone", MANAGEMENT, "gone"))
+    line.apply(Meter(3, "never", MANAGEMENT, NAMESPACE_ENTITY), Meter(4, "$any", MANAGEMENT, NAMESPACE_ENTITY))
     assert counted(line) == {
         ("q", "management"): (1, 1, 0),
         ("gone", "management"): (1, 1, 0),

@@ -21,9 +21,10 @@ from spillway.admin.faults import Fault, bad_request, of_broker
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.paths import decode_path, parse_target
 from spillway.admin.service import Call, Reply, Service
-from spillway.broker.commands import CountManagement
+from spillway.broker.commands import CountManagement, Meter
 from spillway.broker.effects import Failed
 from spillway.model.errors import BrokerError
+from spillway.model.ledger import MANAGEMENT, NAMESPACE_ENTITY
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Administration:
             call = Call(request.method, target, query, base_of(request), request.headers.get("if-match"), body)
             etag = await self.service.etag_of(target)
             reply = await self.service.answer(call)
+            await self.meter(call)
             self.note(request, rule, path, reply.changes)
             if call.if_match is not None:
                 etag = await self.service.etag_of(target)
@@ -91,6 +93,12 @@ class Administration:
         answer = await self.namespace.pump.ask(lambda number: CountManagement(number, ""))
         if isinstance(answer, Failed):
             raise answer.error
+
+    async def meter(self, call: Call) -> None:
+        """For the ledger. What was deleted is charged to the name it had."""
+        path = call.target.entity_path or NAMESPACE_ENTITY
+        otherwise = path if call.method == "DELETE" else NAMESPACE_ENTITY
+        await self.namespace.pump.ask(lambda number: Meter(number, path, MANAGEMENT, otherwise))
 
     def authorise(self, request: Request, path: str, query: str) -> str:
         """The name of the rule that allows it."""

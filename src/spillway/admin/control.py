@@ -12,6 +12,7 @@ from spillway import __version__
 from spillway.admin.clock import Clock
 from spillway.admin.durations import moment_text
 from spillway.admin.faults import Fault, bad_request
+from spillway.admin.ledger import Ledger
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.resource import ControlCall, Resource
 
@@ -25,7 +26,11 @@ def is_control(path: str) -> bool:
 
 class Control:
     def __init__(self, namespace: AdministeredNamespace) -> None:
-        self.resources: dict[str, Resource] = {"clock": Clock(namespace), "status": Status(namespace)}
+        self.resources: dict[str, Resource] = {
+            "clock": Clock(namespace),
+            "ledger": Ledger(namespace),
+            "status": Status(namespace),
+        }
 
     async def answer(self, method: str, path: str, query: str, body: bytes) -> str:
         name, _, rest = path[len(PREFIX) + 1 :].partition("/")

@@ -1,11 +1,12 @@
 """What the server hands in of the namespace that is administered. Nothing here needs HTTP or XML to be imported."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from spillway.broker.commands import Request
 from spillway.broker.effects import Answer
+from spillway.model.ledger import LedgerRow
 
 
 class Pump(Protocol):
@@ -33,6 +34,11 @@ class Gate(Protocol):
         `where` the client's address."""
 
 
+class SealedDays(Protocol):
+    def rows(self, day: int) -> Iterator[LedgerRow]:
+        """In their order; nothing if there is no such day. ValueError: what is there cannot be read."""
+
+
 class Audit(Protocol):
     def done(self, where: str, what: str, rule: str, path: str, change: str = "") -> None: ...
 
@@ -52,4 +58,5 @@ class AdministeredNamespace:
     is_clock_movable: bool
     # Moves the clock by ms; True once what is due by then has happened and is durable. `BrokerError` if it cannot.
     advance: Callable[[int], Awaitable[bool]]
+    sealed_days: SealedDays  # of the ledger
     is_counted: bool = False  # requests count against the operations that the namespace may have a second

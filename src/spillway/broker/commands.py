@@ -334,11 +334,12 @@ class ListFaults(Request):
 
 
 class Meter(Request):
-    """Count one operation of this kind at `path`, which need not be an entity (any more). Answered by `Done`."""
+    """Count one operation of this kind at the entity `path`, at `otherwise` if there is none. Answered by `Done`."""
 
-    def __init__(self, request_id: int, path: str, kind: int) -> None:
+    def __init__(self, request_id: int, path: str, kind: int, otherwise: str) -> None:
         super().__init__(request_id, path)
         self.kind = kind
+        self.otherwise = otherwise
 
 
 class ReadLedger(Request):

@@ -195,7 +195,7 @@ class Forwarding(Forwarder):
                 message.digest = stored.message.digest
         group = self._leave(stored)
         target.admit(message, group, decided, Origin(stored.enqueue_sequence_number, overlay))
-        target.metered(decided).send(len(message.raw))  # on Azure each hop is charged as one send
+        target.metered(decided).send(len(message.raw))  # a hop is charged like a send
         decided.remember(group)
         decided.touch(target)
 

@@ -471,7 +471,7 @@ class Namespace:
             is_answered = True
         elif isinstance(request, Meter):
             if entity is None:
-                self.ledger.count_loose(request.path, request.kind)
+                self.ledger.count_loose(request.otherwise, request.kind)
             else:
                 entity.metered(decided).count(request.kind)
         elif isinstance(request, ReadLedger):

@@ -34,6 +34,7 @@ def administer(server: "NamespaceServer") -> "Front":
             facts=server.facts,
             is_clock_movable=server.is_clock_movable,
             advance=server.advance,
+            sealed_days=server.journal.days,
             is_counted=server.options.quotas.operations_per_second != NO_LIMIT,
         )
     )
