@@ -73,6 +73,8 @@ def read_description(element: Element, kind: str, version: str, is_update: bool)
             default_rule = child
         else:
             set_field(settings, name, text_of(child), kind, is_update)
+    if kind == SUBSCRIPTION and settings.forward_to:
+        settings.auto_delete_ms = FOR_EVER_MS  # as the service answers: what forwards is never idle
     return Asked(kind, settings, frozenset(fields), default_rule)
 
 
@@ -85,8 +87,6 @@ def refuse_version(fields: dict[str, Element], kind: str, version: str) -> None:
 
 
 def refuse_unserved(name: str, text: str, kind: str, is_update: bool) -> None:
-    if name == "AutoDeleteOnIdle" and duration_ms(name, text) != FOR_EVER_MS:
-        raise unserved(f"{name} other than for ever, deleting an idle entity")
     only = ONE_VALUE.get(name)
     if only is None or text.lower() == only.lower():
         return
@@ -119,6 +119,10 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
         settings.is_batched = boolean(name, text)
     elif name == "EnableExpress":
         settings.is_express = boolean(name, text)  # kept and shown: here no message waits in memory for the disk
+    elif name == "SupportOrdering" and kind == TOPIC:
+        settings.supports_ordering = boolean(name, text)  # kept and shown: here messages are always in order
+    elif name == "AutoDeleteOnIdle":
+        settings.auto_delete_ms = idle_ms(name, text)
     elif name == "Status":
         settings.status = status(name, text, kind)
     elif name == "ForwardTo" and kind != TOPIC:
@@ -142,7 +146,7 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
         raise bad_request(f"'{name[:100]}' is not a property of a {kind}.")
 
 
-NOT_READ: Final = frozenset({"AuthorizationRules", "AutoDeleteOnIdle", "Path", "EntityType"})
+NOT_READ: Final = frozenset({"AuthorizationRules", "Path", "EntityType"})
 
 
 def integer(name: str, text: str, low: int, high: int) -> int:
@@ -196,6 +200,13 @@ def lock_duration_ms(name: str, text: str) -> int:
         raise bad_value(f"The supplied lock time exceeds the allowed maximum of '5' minutes. {MORE}", name, shown)
     if value_ms < limits.LOCK_DURATION_MS_MIN:
         raise bad_value(f"The supplied lock time is below the allowed minimum of '5' seconds. {MORE}", name, shown)
+    return value_ms
+
+
+def idle_ms(name: str, text: str) -> int:
+    value_ms = duration_ms(name, text)
+    if value_ms != FOR_EVER_MS and value_ms < limits.AUTO_DELETE_MS_MIN:
+        raise bad_value("The value supplied must be at least 00:05:00.", name, time_span_text(value_ms))
     return value_ms
 
 
@@ -258,10 +269,10 @@ def queue_fields(shown: Description, base: str) -> list[tuple[str, str]]:
         field("Status", settings.status),
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),
-        field("AccessedAt", NEVER + "Z"),
+        field("AccessedAt", accessed_at(shown)),
         field("SupportOrdering", "true"),
         count_details(shown),
-        field("AutoDeleteOnIdle", duration_text(FOR_EVER_MS)),
+        field("AutoDeleteOnIdle", duration_text(settings.auto_delete_ms)),
         field("EnablePartitioning", "false"),
         field("EntityAvailabilityStatus", "Available"),
         field("EnableExpress", truth(settings.is_express)),
@@ -287,13 +298,13 @@ def topic_fields(shown: Description) -> list[tuple[str, str]]:
         field("Status", settings.status),
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),
-        field("AccessedAt", NEVER + "Z"),
-        field("SupportOrdering", "true"),
+        field("AccessedAt", accessed_at(shown)),
+        field("SupportOrdering", truth(settings.supports_ordering)),
         count_details(shown),
         field("SubscriptionCount", str(shown.subscription_count)),
         field("SqlFilterCount", str(shown.sql_filter_count)),
         field("CorrelationFilterCount", str(shown.correlation_filter_count)),
-        field("AutoDeleteOnIdle", duration_text(FOR_EVER_MS)),
+        field("AutoDeleteOnIdle", duration_text(settings.auto_delete_ms)),
         field("EnablePartitioning", "false"),
         field("EntityAvailabilityStatus", "Available"),
         field("EnableSubscriptionPartitioning", "false"),
@@ -307,8 +318,8 @@ def subscription_fields(shown: Description, base: str, hidden: frozenset[str]) -
     settings = shown.settings
     counters = shown.counters
     count = counters.active + counters.deferred + counters.scheduled + shown.dead_letter_count
-    # The answer to a create or update has .NET's earliest time; a GET has a time of this life, which we do not keep.
-    accessed = NEVER if "CountDetails" in hidden else moment_text(settings.updated_ms)
+    # The answer to a create or update has .NET's earliest time; a GET has a time even if nobody has received yet.
+    accessed = NEVER if "CountDetails" in hidden else moment_text(max(counters.used_ms, settings.updated_ms))
     return [
         field("LockDuration", duration_text(settings.lock_duration_ms)),
         field("RequiresSession", truth(settings.requires_session)),
@@ -325,7 +336,7 @@ def subscription_fields(shown: Description, base: str, hidden: frozenset[str]) -
         field("AccessedAt", accessed),
         count_details(shown),
         *forward("ForwardDeadLetteredMessagesTo", settings.forward_dead_letters_to, base),
-        field("AutoDeleteOnIdle", duration_text(FOR_EVER_MS)),
+        field("AutoDeleteOnIdle", duration_text(settings.auto_delete_ms)),
         field("EntityAvailabilityStatus", "Available"),
         *user_metadata(settings),
         field("IsClientAffine", "false"),
@@ -343,6 +354,12 @@ def truth(value: bool) -> str:
 def forward(name: str, path: str, base: str) -> list[tuple[str, str]]:
     """As the address of an entity, which is how the service shows it."""
     return [field(name, f"sb://{base.partition('://')[2]}/{path}")] if path else []
+
+
+def accessed_at(shown: Description) -> str:
+    """When somebody last sent to it or received from it; .NET's earliest time if nobody did."""
+    used_ms = shown.counters.used_ms
+    return moment_text(used_ms) if used_ms else NEVER + "Z"
 
 
 def user_metadata(settings: EntitySettings) -> list[tuple[str, str]]:

@@ -104,6 +104,7 @@ class Directory:
             queue = self._add(kind, entity_id, path, settings)
             self._add_dead_letters(entity_id + 1, queue)
             made = queue
+        decided.touch(made)  # something in it may fall due
         self.remember(made, decided)
         return None
 
@@ -200,6 +201,7 @@ class Directory:
             queue: Queue = Subscription(entity_id, path, settings, topic, self.tokens, self.budget, loads)
             assert isinstance(queue, Subscription)
             topic.subscriptions[entity_key(path)] = queue
+            queue.owners = [topic]
             queue.share = topic.share
             self.subscription_count += 1
         else:
@@ -215,6 +217,7 @@ class Directory:
         queue = Queue(entity_id, path, parent.settings, parent, self.tokens, self.budget, loads, parent.usage)
         queue.share = parent.share
         parent.dead_letters = queue
+        queue.owners = [parent, *parent.owners]
         return self._enter(queue, loads)
 
     def _add_topic(self, entity_id: int, path: str, settings: EntitySettings) -> Topic:

@@ -211,8 +211,9 @@ class Load(Effect):
 
 
 class Report(Effect):
-    """Something an operator must hear of: a corrupt row, for one."""
+    """Something an operator must hear of: a corrupt row, for one. Or may want to know of, if it is no alarm."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, is_alarm: bool = True) -> None:
         super().__init__(0)
         self.text = text
+        self.is_alarm = is_alarm

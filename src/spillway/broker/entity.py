@@ -41,6 +41,10 @@ class Entity(Touchable):
         self.tally: Tally | None = None  # of the ledger; made when something is first counted
         self.duplicates: Duplicates | None = None  # set by the directory where they are looked for
         self.sender_link_ids: dict[int, bool] = {}
+        self.is_part = False  # a dead-letter queue: it comes and goes with another
+        self.owners: list[Entity] = []  # what it belongs to, which is used when it is
+        self.use_noted_ms = 0  # when its use was last remembered for its own sake
+        self.idle_floor_ms = 0  # it is not deleted before this, however idle it is
         self.next_due_ms: int = NEVER  # no scheduled or hidden message is due before this
         self.is_sweeping_due = False
         self.share: Share | None = None  # of the operations a second; None: they are not counted
@@ -182,6 +186,28 @@ class Entity(Touchable):
             decided.ledger.enter(tally, decided.turn)
         return tally
 
+    # -- being used -----------------------------------------------------------------------------------------
+
+    def use(self, now_ms: int) -> None:
+        """Somebody sends, receives or browses. In a turn that touches it."""
+        self.counters.used_ms = now_ms
+        if now_ms - self.use_noted_ms >= limits.USED_STEP_MS:
+            self.use_noted_ms = now_ms
+            self.is_changed = True  # else it is remembered with the next change of its counters
+
+    def note_use(self, decided: Decided) -> None:
+        """Of this one and what it belongs to."""
+        self.use(decided.now_ms)
+        decided.touch(self)
+        for owner in self.owners:
+            owner.use(decided.now_ms)
+            decided.touch(owner)
+
+    def idle_until_ms(self) -> int:
+        """When it is deleted if nobody uses it before."""
+        last_ms = max(self.counters.used_ms, self.settings.updated_ms)
+        return max(last_ms + self.settings.auto_delete_ms, self.idle_floor_ms)
+
     # -- turns and time -------------------------------------------------------------------------------------
 
     def serve(self, decided: Decided) -> None:
@@ -192,8 +218,12 @@ class Entity(Touchable):
 
     def due_ms(self) -> int:
         """When something must happen by itself; 0 if nothing will."""
-        due_ms = 0 if self.is_sweeping_due else self.next_due_ms
-        return due_ms if self.duplicates is None else earlier(due_ms, self.duplicates.due_ms())
+        due = 0 if self.is_sweeping_due else self.next_due_ms
+        if self.duplicates is not None:
+            due = earlier(due, self.duplicates.due_ms())
+        if self.settings.auto_delete_ms == FOR_EVER_MS or self.is_part:
+            return due
+        return earlier(due, self.idle_until_ms())
 
 
 def earlier(one_ms: int, other_ms: int) -> int:

@@ -16,7 +16,7 @@ from spillway.broker.loads import LoadStep
 from spillway.broker.queue import Forwarder, Queue, with_reason
 from spillway.broker.topic import PropertyAccess, Subscription, Topic
 from spillway.model import limits
-from spillway.model.entity import EntitySettings, entity_key, split_subscription
+from spillway.model.entity import EntitySettings, entity_key
 from spillway.model.errors import ArgumentError, BrokerError, EntityDisabled, EntityNotFound, NotAllowed, QuotaExceeded
 from spillway.model.message import Message, Overlay, StoredMessage
 from spillway.model.records import MessageRemoved, Query, Record
@@ -50,7 +50,6 @@ def refuse_forwards(
         return ArgumentError(
             f"'{path}' cannot have both RequiresSession and ForwardTo: messages of sessions are not forwarded."
         )
-    own = (entity_key(path), entity_key(split_subscription(path)[0]))
     for name, target in (
         ("ForwardTo", settings.forward_to),
         ("ForwardDeadLetteredMessagesTo", settings.forward_dead_letters_to),
@@ -58,8 +57,6 @@ def refuse_forwards(
         if not target:
             continue
         key = entity_key(target)
-        if key in own:
-            return ArgumentError(f"{name} of '{path}' leads back to itself: name another queue or topic.")
         queue = queues.get(key)
         is_queue = queue is not None and queue.parent is None and not isinstance(queue, Subscription)
         if not is_queue and key not in topics:

@@ -62,6 +62,7 @@ from spillway.broker.effects import (
     Failed,
     Refused,
     Renewed,
+    Report,
     Rules,
     Scheduled,
     SendSettled,
@@ -70,6 +71,7 @@ from spillway.broker.effects import (
 from spillway.broker.entity import Entity, earlier
 from spillway.broker.faulting import Faulting
 from spillway.broker.forwarding import refuse_forwarded
+from spillway.broker.idle import is_over
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.ledger import Ledger, count_sends
 from spillway.broker.ledger_reading import ReadLedgerStep
@@ -88,7 +90,7 @@ from spillway.broker.sweeps import SweepDue, SweepExpired
 from spillway.broker.throttle import operations_of
 from spillway.broker.topic import PropertyAccess, Subscription
 from spillway.model.access import AccessBook
-from spillway.model.entity import SUBSCRIPTION, EntitySettings, entity_key
+from spillway.model.entity import FOR_EVER_MS, SUBSCRIPTION, EntitySettings, entity_key
 from spillway.model.errors import BrokerError, MessageLockLost, NotAllowed, QuotaExceeded, entity_disabled
 from spillway.model.ledger import EMPTY_RECEIVE, MANAGEMENT, RENEW, SCHEDULE, SESSION, unpack_tally
 from spillway.model.message import NEVER, Message
@@ -127,6 +129,7 @@ class Namespace:
         self.timers: list[tuple[int, int]] = []  # a heap of (when, entity id); stale ones are skipped
         self.faulting = Faulting(self.directory, self.senders, self.received_from, self._unlink)
         self.ledger = Ledger(catalogue.ledger_minute)
+        self.started_ms = 0  # of this life; 0 until the first turn
         self.unfinished: list[Touchable] = []
         self.release = Settlement(RELEASE)
         for row in catalogue.entities:
@@ -148,6 +151,8 @@ class Namespace:
         decided = Decided(now_ms, self.ledger)
         if now_ms >= self.ledger.minute_ends_ms:
             self.ledger.begin_minute(decided.turn)
+        if self.started_ms == 0:
+            self.started_ms = now_ms
         for queue in self.unfinished:
             decided.touch(queue)
         if self.faulting.is_on:
@@ -267,6 +272,10 @@ class Namespace:
                 continue
             entity.timer_ms = 0
             decided.touch(entity)
+            if entity.settings.auto_delete_ms != FOR_EVER_MS and is_over(entity, self.started_ms, now_ms):
+                decided.say(Report(f"'{entity.path}' was idle for its AutoDeleteOnIdle and is deleted.", False))
+                self._delete(entity, decided)
+                continue
             entity.on_time(decided)
             if entity.duplicates is not None:
                 entity.duplicates.on_time(decided)
@@ -319,6 +328,7 @@ class Namespace:
                 numbers.append(entity.admit(message, group, decided))
         decided.remember(group)
         decided.touch(entity)
+        entity.use(decided.now_ms)
         return numbers
 
     def _settle(self, command: Settle, decided: Decided) -> None:
@@ -359,6 +369,7 @@ class Namespace:
         if command.asks != NOT_ASKED:
             queue.ask(link, command.asks, decided)
         queue.touch_lane(link.lane, decided)
+        queue.note_use(decided)
 
     def _attach_sender(self, command: AttachSender, decided: Decided) -> None:
         entity = self.directory.find(command.path)
@@ -412,6 +423,7 @@ class Namespace:
             return
         self.received_from[command.link_id] = queue
         queue.usage.receiver_count += 1
+        queue.note_use(decided)
         if isinstance(queue.sessions, MessageSessions):
             queue.sessions.accept(command, decided)
             decided.touch(queue)
@@ -433,6 +445,7 @@ class Namespace:
         if queue is None:
             return
         queue.usage.receiver_count -= 1
+        queue.note_use(decided)
         link = self.receivers.pop(link_id, None)
         if link is not None:
             queue.end_call(link, decided)
@@ -522,6 +535,8 @@ class Namespace:
     def _manage(self, entity: Entity, request: Request, decided: Decided) -> BrokerError | None:
         """The operations of `$management`: what any entity can do, then what queues and subscriptions can."""
         decided.touch(entity)
+        if not request.is_administrative:
+            entity.note_use(decided)
         if isinstance(request, Schedule):
             duplicates = entity.duplicates
             if duplicates is None or duplicates.knows(request.messages, decided.now_ms):
@@ -573,6 +588,7 @@ class Namespace:
             return None
         if isinstance(request, AddRule):
             error = self.directory.add_rule(queue, request.rule, decided)
+            queue.note_use(decided)
         else:
             assert isinstance(request, RemoveRule), "a request of no known kind"
             error = self.directory.remove_rule(queue, request.name, decided)

@@ -87,6 +87,7 @@ class Queue(Entity):
     ) -> None:
         super().__init__(entity_id, path, settings, loads, usage)
         self.parent = parent  # of a dead-letter queue
+        self.is_part = parent is not None
         self.dead_letters: Queue | None = None  # None on a dead-letter queue
         self.lane = Lane(budget, None)  # of a queue without sessions; else nothing is ever in it
         self.sessions: Sessions | None = None  # set by the directory where they are required

@@ -29,7 +29,7 @@ def administer(server: "NamespaceServer") -> "Front":
             now_ms=server.clock.now_ms,
             real_ms=server.clock.real_ms,
             tracking_text=server.tracking.tracking_text,
-            created_ms=server.clock.now_ms(),
+            created_ms=server.created_ms,
             is_key_known=lambda: is_key_known(server.rights),
             facts=server.facts,
             is_clock_movable=server.is_clock_movable,

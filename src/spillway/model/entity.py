@@ -124,10 +124,12 @@ class EntitySettings:
         self.forward_to = ""  # of a queue or subscription: the queue or topic that gets its messages
         self.forward_dead_letters_to = ""  # and its dead letters
         self.access_rules: list[AccessRule] = []  # of a queue or topic; what is below it takes them from it
+        self.auto_delete_ms: int = FOR_EVER_MS  # how long it must be idle to be deleted
         # What the broker keeps for its administrators and does not act upon.
         self.user_metadata = ""
         self.is_batched = True
         self.is_express = False
+        self.supports_ordering = True  # of a topic
         # Set by the broker, never by who asks.
         self.created_ms = 0
         self.updated_ms = 0
@@ -143,9 +145,11 @@ class EntitySettings:
         """What a Config.json has no words for stays as it is, whoever set it."""
         self.status = other.status
         self.access_rules = other.access_rules
+        self.auto_delete_ms = other.auto_delete_ms
         self.user_metadata = other.user_metadata
         self.is_batched = other.is_batched
         self.is_express = other.is_express
+        self.supports_ordering = other.supports_ordering
         self.created_ms = other.created_ms
         self.updated_ms = other.updated_ms
         self.duplicates_since_ms = other.duplicates_since_ms
@@ -169,9 +173,11 @@ _PLAIN: Final = (
     "status",
     "forward_to",
     "forward_dead_letters_to",
+    "auto_delete_ms",
     "user_metadata",
     "is_batched",
     "is_express",
+    "supports_ordering",
     "duplicate_window_ms",
     "created_ms",
     "updated_ms",

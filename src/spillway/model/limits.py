@@ -47,6 +47,9 @@ CORRELATION_FILTERS_PER_TOPIC_MAX: Final = 100_000  # Azure Standard
 RECEIVERS_PER_ENTITY_MAX: Final = 5_000  # Azure: concurrent receives; of a topic, over all its subscriptions
 PARTITIONS: Final = 16  # Azure Standard: of a partitioned entity, each with a store of its own
 SUBSCRIPTION_NAME_CHARS_MAX: Final = 50
+AUTO_DELETE_MS_MIN: Final = 300_000  # Azure: how long an entity must be idle, at least
+# The time when an entity was last used is stored with its counters; by itself at most this often.
+USED_STEP_MS: Final = 60_000
 FORWARD_HOPS_MAX: Final = 4  # Azure: from entity to entity; then a message is dead-lettered
 ACCESS_RULES_MAX: Final = 12  # Azure: of a namespace, of a queue, of a topic
 ACCESS_RULE_NAME_CHARS_MAX: Final = 256

@@ -152,6 +152,7 @@ class Counters:
         self.scheduled = 0
         self.hidden = 0
         self.size_bytes = 0
+        self.used_ms = 0  # when somebody last sent to the entity, or received or browsed there
 
     def add(self, size_bytes: int, state: int, count: int) -> None:
         self.size_bytes += size_bytes
@@ -180,6 +181,7 @@ class Counters:
         twin.scheduled = self.scheduled
         twin.hidden = self.hidden
         twin.size_bytes = self.size_bytes
+        twin.used_ms = self.used_ms
         return twin
 
 
@@ -229,11 +231,12 @@ class EntityRow:
 class Catalogue:
     """All that is read at start. Its size depends on the number of entities, never on messages."""
 
-    def __init__(self, entities: list[EntityRow], last_entity_id: int, clock_ms: int) -> None:
+    def __init__(self, entities: list[EntityRow], last_entity_id: int, clock_ms: int, created_ms: int = 0) -> None:
         self.entities = entities
         self.last_entity_id = last_entity_id
         self.clock_ms = clock_ms  # the latest time any turn was stamped with
         self.ledger_minute = 0  # the earliest one that is counted and in no sealed day, 0 if none
+        self.created_ms = created_ms  # when the store was made; 0: it is not known
 
 
 class Query:

@@ -79,6 +79,7 @@ class NamespaceServer:
         self.tracking = Tracking(options.name)
         catalogue = journal.recover()
         self.clock = make_clock(catalogue.clock_ms)
+        self.created_ms = catalogue.created_ms or self.clock.now_ms()
         quotas = options.quotas
         self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess(), quotas, rights.book)
         self.audit = AuditLog(options.name, rights.book, self.clock)

@@ -246,7 +246,7 @@ class Pump:
             if future is not None and not future.done():
                 future.set_result(effect)
         elif isinstance(effect, Report):
-            log.error("namespace=%s %s", self.name, effect.text)
+            log.log(logging.ERROR if effect.is_alarm else logging.INFO, "namespace=%s %s", self.name, effect.text)
         elif isinstance(effect, Restarted):
             self.close_all(effect.text)
         else:

@@ -15,8 +15,10 @@ from spillway.store.statements import STATEMENTS
 NO_COUNTERS: Final = Counters()
 
 
-def meta_checksum(format_number: object, clock_ms: object, last_entity_id: object, last_body_number: object) -> int:
-    return crc32(repr((format_number, clock_ms, last_entity_id, last_body_number)).encode())
+def meta_checksum(
+    format_number: object, clock_ms: object, last_entity_id: object, last_body_number: object, created_ms: object
+) -> int:
+    return crc32(repr((format_number, clock_ms, last_entity_id, last_body_number, created_ms)).encode())
 
 
 def put_checksum(put: EntityPut) -> int:
@@ -32,13 +34,14 @@ def counters_checksum(entity_id: int, counters: Counters) -> int:
         counters.scheduled,
         counters.hidden,
         counters.size_bytes,
+        counters.used_ms,
     )
     return crc32(repr(numbers).encode())
 
 
 def read_catalogue(connection: apsw.Connection, path: Path) -> tuple[Catalogue, list[int], int]:
     """The catalogue, the removed entities whose messages are still to be deleted, and the last number of a body."""
-    clock_ms, last_entity_id, last_body_number = _read_meta(connection, path)
+    clock_ms, last_entity_id, last_body_number, created_ms = _read_meta(connection, path)
     due = _earliest(connection, "next_due_after_entity")
     expiry = _earliest(connection, "next_expiry_after_entity")
     oldest_ids = _earliest(connection, "next_id_after_entity")
@@ -51,7 +54,7 @@ def read_catalogue(connection: apsw.Connection, path: Path) -> tuple[Catalogue, 
         entities.append(EntityRow(put, counters, next_due_ms, next_expiry_ms, oldest_id_ms))
         entities[-1].tally = _tally(put, columns[-1], path)
     graveyard = [_int(entity_id) for (entity_id,) in connection.execute(STATEMENTS["select_removed"])]
-    return Catalogue(entities, last_entity_id, clock_ms), graveyard, last_body_number
+    return Catalogue(entities, last_entity_id, clock_ms, created_ms), graveyard, last_body_number
 
 
 def _int(value: object) -> int:
@@ -59,11 +62,11 @@ def _int(value: object) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _read_meta(connection: apsw.Connection, path: Path) -> tuple[int, int, int]:
+def _read_meta(connection: apsw.Connection, path: Path) -> tuple[int, int, int, int]:
     found = connection.execute(STATEMENTS["select_meta"]).fetchall()
-    if len(found) != 1 or meta_checksum(*found[0][:4]) != found[0][4]:
+    if len(found) != 1 or meta_checksum(*found[0][:5]) != found[0][5]:
         raise StoreDamaged(path, "the checksum of its clock and entity numbers does not hold")
-    return _int(found[0][1]), _int(found[0][2]), _int(found[0][3])
+    return _int(found[0][1]), _int(found[0][2]), _int(found[0][3]), _int(found[0][4])
 
 
 def _entity(columns: tuple[object, ...], path: Path) -> tuple[EntityPut, Counters]:
@@ -80,6 +83,7 @@ def _entity(columns: tuple[object, ...], path: Path) -> tuple[EntityPut, Counter
         scheduled,
         hidden,
         size,
+        used_ms,
         sum_,
     ) = columns
     put = EntityPut(_int(entity_id), str(kind), str(entity_path), str(settings), _int(parent_id))
@@ -92,6 +96,7 @@ def _entity(columns: tuple[object, ...], path: Path) -> tuple[EntityPut, Counter
     counters.scheduled = _int(scheduled)
     counters.hidden = _int(hidden)
     counters.size_bytes = _int(size)
+    counters.used_ms = _int(used_ms)
     if counters_checksum(put.entity_id, counters) != sum_:
         raise StoreDamaged(path, f"the checksum of the counters of entity {entity_id} ({entity_path!r}) does not hold")
     return put, counters

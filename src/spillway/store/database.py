@@ -59,6 +59,7 @@ class Database:
         self.path = path
         self.wal_bytes = 0  # written to the log since it was last copied into the file
         self.clock_ms = 0
+        self.created_ms = 0
         self.last_entity_id = 0
         self.last_body_number = 0
         self.graveyard: list[int] = []  # removed entities whose messages are still being deleted
@@ -81,6 +82,7 @@ class Database:
         except (apsw.Error, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
         self.clock_ms = catalogue.clock_ms
+        self.created_ms = catalogue.created_ms
         self.last_entity_id = catalogue.last_entity_id
         self.bodies.last_number = self.last_body_number
         return catalogue
@@ -175,6 +177,7 @@ class Database:
                 counters.scheduled,
                 counters.hidden,
                 counters.size_bytes,
+                counters.used_ms,
                 counters_checksum(entity_id, counters),
             )
             tally = tallies.pop(entity_id, None)
@@ -192,7 +195,8 @@ class Database:
         last_entity_id = max(self.last_entity_id, batch.last_entity_id)
         now = (clock_ms, last_entity_id, self.bodies.last_number)
         if now != (self.clock_ms, self.last_entity_id, self.last_body_number):
-            self._cursor.execute(STATEMENTS["put_meta"], (FORMAT, *now, meta_checksum(FORMAT, *now)))
+            meta = (FORMAT, *now, self.created_ms)
+            self._cursor.execute(STATEMENTS["put_meta"], (*meta, meta_checksum(*meta)))
             self.clock_ms, self.last_entity_id, self.last_body_number = now
 
     def bury(self, count_max: int) -> None:

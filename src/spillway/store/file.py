@@ -85,7 +85,8 @@ def _create(path: Path, vfs: str | None) -> None:
         connection.pragma("synchronous", "FULL")
         with connection:
             connection.execute(SCHEMA)
-            connection.execute(STATEMENTS["put_meta"], (FORMAT, 0, 0, 0, meta_checksum(FORMAT, 0, 0, 0)))
+            meta = (FORMAT, 0, 0, 0, int(time.time() * 1000))
+            connection.execute(STATEMENTS["put_meta"], (*meta, meta_checksum(*meta)))
             connection.pragma("application_id", APPLICATION_ID)
             connection.pragma("user_version", FORMAT)
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -4,6 +4,7 @@ No thread: a turn is remembered when `submit` returns, and the listener is told 
 keeps twins of what it is handed and hands out twins, as a store on disk would.
 """
 
+import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
@@ -226,12 +227,13 @@ class MemoryJournal:
         self._last_entity_id = 0
         self._clock_ms = 0
         self._ledger = LedgerMemory(self.days)
+        self._created_ms = int(time.time() * 1000)
         self._listener: Listener | None = None
         self._post: Callable[[Callable[[], None]], None] | None = None
 
     def recover(self) -> Catalogue:
         rows = [self._entities[entity_id].row() for entity_id in sorted(self._entities)]
-        catalogue = Catalogue(rows, self._last_entity_id, self._clock_ms)
+        catalogue = Catalogue(rows, self._last_entity_id, self._clock_ms, self._created_ms)
         catalogue.ledger_minute = self._ledger.first_minute()
         return catalogue
 

@@ -112,6 +112,7 @@ CREATE TABLE entity (
     scheduled INTEGER,
     hidden INTEGER,
     size_bytes INTEGER,
+    used_ms INTEGER,
     counters_checksum INTEGER,
     tally BLOB -- what was counted last and is in no row of `ledger`; it ends with its own checksum
 );
@@ -147,5 +148,6 @@ CREATE TABLE meta (
     clock_ms INTEGER,
     last_entity_id INTEGER,
     last_body_number INTEGER,
+    created_ms INTEGER, -- when this file was made
     checksum INTEGER
 );

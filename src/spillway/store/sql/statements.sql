@@ -134,7 +134,7 @@ SELECT upto, accepted_ms, checksum FROM id_indexed WHERE entity_id = ?
 DELETE FROM id_indexed WHERE entity_id = ?
 
 -- name: put_entity
-INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, ?, NULL)
+INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, ?, NULL)
 ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, path = excluded.path, settings = excluded.settings,
     parent_id = excluded.parent_id, put_checksum = excluded.put_checksum
 
@@ -143,18 +143,18 @@ DELETE FROM entity WHERE id = ?
 
 -- name: put_counters
 UPDATE entity SET last_sequence_number = ?, active = ?, deferred = ?, scheduled = ?, hidden = ?, size_bytes = ?,
-    counters_checksum = ? WHERE id = ?
+    used_ms = ?, counters_checksum = ? WHERE id = ?
 
 -- name: put_counters_and_tally
 UPDATE entity SET last_sequence_number = ?, active = ?, deferred = ?, scheduled = ?, hidden = ?, size_bytes = ?,
-    counters_checksum = ?, tally = ? WHERE id = ?
+    used_ms = ?, counters_checksum = ?, tally = ? WHERE id = ?
 
 -- name: put_tally
 UPDATE entity SET tally = ? WHERE id = ?
 
 -- name: select_entities
 SELECT id, kind, path, settings, parent_id, put_checksum,
-    last_sequence_number, active, deferred, scheduled, hidden, size_bytes, counters_checksum, tally
+    last_sequence_number, active, deferred, scheduled, hidden, size_bytes, used_ms, counters_checksum, tally
 FROM entity ORDER BY id
 
 -- name: put_removed
@@ -247,10 +247,10 @@ INSERT OR REPLACE INTO ledger_sealed VALUES (1, ?1, -?1)
 SELECT before_minute, mirror FROM ledger_sealed
 
 -- name: put_meta
-INSERT OR REPLACE INTO meta VALUES (1, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO meta VALUES (1, ?, ?, ?, ?, ?, ?)
 
 -- name: select_meta
-SELECT format, clock_ms, last_entity_id, last_body_number, checksum FROM meta
+SELECT format, clock_ms, last_entity_id, last_body_number, created_ms, checksum FROM meta
 
 -- name: select_schema
 SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name
