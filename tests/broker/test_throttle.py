@@ -3,11 +3,11 @@
 import pytest
 
 from spillway.broker.commands import (
+    Administer,
     AttachReceiver,
     AttachSender,
     CancelScheduled,
     Command,
-    CountManagement,
     CreateEntity,
     DeleteEntity,
     ListRules,
@@ -124,7 +124,7 @@ def test_attaching_and_management_are_refused_while_busy() -> None:
         AttachReceiver(51, "q", False),
         Peek(52, "q", 0, 10),
         Schedule(53, "q", [message(scheduled_ms=line.now_ms + 1)], 10),
-        CountManagement(54, ""),
+        Administer(54, ""),
     ]
     for command in refused:
         assert isinstance(error_of(line.apply(command)), ServerBusy), type(command).__name__
@@ -147,8 +147,8 @@ def test_settlements_and_renewals_are_never_refused() -> None:
 def test_an_administrators_request_counts_ten() -> None:
     line = line_of(operations_per_second=10)
     for _ in range(10):  # the attach has left 99
-        assert isinstance(line.apply(CountManagement(70, ""))[0], Done)
-    assert isinstance(error_of(line.apply(CountManagement(70, ""))), ServerBusy)
+        assert isinstance(line.apply(Administer(70, ""))[0], Done)
+    assert isinstance(error_of(line.apply(Administer(70, ""))), ServerBusy)
 
 
 def test_rules_count_as_management_and_every_filter_tried_counts() -> None:

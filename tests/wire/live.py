@@ -173,6 +173,19 @@ class LiveBroker(HostedNamespace):
         finally:
             self._taps.remove(tap)
 
+    def until_detached(self, queue: str) -> None:
+        """Every link that the broker has ended is known to its client to be ended."""
+
+        def are_ended() -> bool:
+            for connection in self.server.pump.connections:
+                for session in cast(Any, connection.peer).connection.sessions.values():
+                    for link in session.links.values():
+                        if queue in link.name and link.is_detached:
+                            return False
+            return True
+
+        self.wait(are_ended)
+
     def bodies(self, queue: str) -> list[str]:
         return [message.body.decode() for message in self.peek(queue)]
 

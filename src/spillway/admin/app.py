@@ -15,14 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from spillway.admin.admission import Admission
 from spillway.admin.atom import error_xml
 from spillway.admin.control import Control, is_control
 from spillway.admin.faults import Fault, bad_request, of_broker
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.paths import decode_path, parse_target
 from spillway.admin.service import Call, Reply, Service
-from spillway.broker.commands import CountManagement, Meter
-from spillway.broker.effects import Failed
+from spillway.broker.commands import Meter
 from spillway.model.errors import BrokerError
 from spillway.model.ledger import MANAGEMENT, NAMESPACE_ENTITY
 
@@ -42,6 +42,7 @@ class Administration:
         self.namespace = namespace
         self.service = Service(namespace)
         self.control = Control(namespace)
+        self.admission = Admission(namespace)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "WebSockets and lifespan are not handed here"
@@ -67,8 +68,7 @@ class Administration:
                 answer = await self.control.answer(request.method, path, query, body)
                 self.note(request, rule, path)
                 return json_response(answer, 200)
-            if self.namespace.is_counted:
-                await self.count()
+            await self.admission.admit(request, target.entity_path)
             call = Call(request.method, target, query, base_of(request), request.headers.get("if-match"), body)
             etag = await self.service.etag_of(target)
             reply = await self.service.answer(call)
@@ -87,12 +87,6 @@ class Administration:
             log.exception("a fault of the administration")
             ours = Fault(500, "SubCode=50000. The broker failed to answer; its log says why.", closes=True)
             return self.refusal(request, path, ours, None)
-
-    async def count(self) -> None:
-        """Raises `ServerBusy` while the namespace is throttled."""
-        answer = await self.namespace.pump.ask(lambda number: CountManagement(number, ""))
-        if isinstance(answer, Failed):
-            raise answer.error
 
     async def meter(self, call: Call) -> None:
         """For the ledger. What was deleted is charged to the name it had."""

@@ -14,6 +14,7 @@ from spillway.admin.durations import moment_text
 from spillway.admin.faults import Fault, bad_request
 from spillway.admin.ledger import Ledger
 from spillway.admin.namespace import AdministeredNamespace
+from spillway.admin.planting import PlantedFaults
 from spillway.admin.resource import ControlCall, Resource
 
 PREFIX: Final = "$spillway"
@@ -28,6 +29,7 @@ class Control:
     def __init__(self, namespace: AdministeredNamespace) -> None:
         self.resources: dict[str, Resource] = {
             "clock": Clock(namespace),
+            "faults": PlantedFaults(namespace),
             "ledger": Ledger(namespace),
             "status": Status(namespace),
         }

@@ -67,6 +67,13 @@ def changed_meanwhile() -> Fault:
     return Fault(412, "SubCode=41200. The entity has changed since: its ETag is another one than If-Match asks for.")
 
 
+def on_purpose(error: BrokerError) -> Fault:
+    """What a fault on purpose refuses: any error there is, with the status it has."""
+    if isinstance(error, ServerBusy):
+        return of_broker(error)
+    return Fault(error.status_code, f"SubCode={error.status_code}00. {error.description}")
+
+
 def of_broker(error: BrokerError) -> Fault:
     """What the core refused for a reason of its own."""
     if isinstance(error, EntityAlreadyExists):

@@ -59,4 +59,3 @@ class AdministeredNamespace:
     # Moves the clock by ms; True once what is due by then has happened and is durable. `BrokerError` if it cannot.
     advance: Callable[[int], Awaitable[bool]]
     sealed_days: SealedDays  # of the ledger
-    is_counted: bool = False  # requests count against the operations that the namespace may have a second

@@ -16,6 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from spillway.admin.admission import serving
 from spillway.admin.app import ERROR, Administration, refuse_head
 from spillway.admin.atom import error_xml
 from spillway.admin.faults import Fault, bad_request
@@ -92,6 +93,7 @@ class HttpConnection(H11Protocol):
             return
         if self.timer is None:
             self.start_timer()
+        serving.set(self.transport)
         super().data_received(data)
         self.note_state()
 

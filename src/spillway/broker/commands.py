@@ -302,14 +302,11 @@ class ListEntities(Request):
         self.top = top
 
 
-class CountManagement(Request):
-    """An administrator has asked something: counted as such. Answered by `Done`, or `ServerBusy`."""
-
-
 class Administer(Request):
-    """May an administrator's request about `path` go on? "": about no single entity. Only faults are against it.
+    """May an administrator's request about `path` go on? "": about no single entity. It is counted as an operation.
 
-    Answered by `Done`, `Failed`, `Swallowed` or `Dropped`.
+    Answered by `Done`, by `Failed` while the namespace is busy, or as a fault wants it: `Failed`, `Swallowed`,
+    `Dropped`.
     """
 
 

@@ -25,7 +25,6 @@ from spillway.broker.directory import Directory
 from spillway.broker.effects import (
     Deliver,
     Detached,
-    Done,
     Dropped,
     Effect,
     Failed,
@@ -186,18 +185,18 @@ class Faulting:
             decided.say(Failed(number, error))
         return True
 
-    def on_administer(self, request: Administer, decided: Decided) -> None:
-        """Whether an administrator's request may go on: `Done`, perhaps late."""
+    def on_administer(self, request: Administer, decided: Decided) -> bool:
         number = request.request_id
-        planted = self.faults.find(request.path, ADMINISTRATION) if self.is_on else None
+        planted = self.faults.find(request.path, ADMINISTRATION)
         if planted is None or self._is_slowed(planted, number, decided):
-            decided.say(Done(number))
-        elif planted.kind == TIMEOUT:
+            return False
+        if planted.kind == TIMEOUT:
             decided.say(Swallowed(number))
-        else:
-            error = self._strike(planted, request.path, number, decided)
-            if error is not None:
-                decided.say(Failed(number, error))
+            return True
+        error = self._strike(planted, request.path, number, decided)
+        if error is not None:
+            decided.say(Failed(number, error))
+        return True
 
     # -- what strikes -----------------------------------------------------------------------------------------
 

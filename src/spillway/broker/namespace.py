@@ -16,7 +16,6 @@ from spillway.broker.commands import (
     BatchDelete,
     CancelScheduled,
     Command,
-    CountManagement,
     CreateEntity,
     Credit,
     DeleteEntity,
@@ -477,9 +476,10 @@ class Namespace:
         is_answered = False
         if isinstance(request, CreateEntity):
             error = self.directory.create(request.kind, request.path, request.settings, decided)
-        elif isinstance(request, CountManagement):
-            error = self.throttle.refuse_management(decided.now_ms)
-        elif isinstance(request, (Administer, PlantFault, RemoveFaults, ListFaults)):
+        elif isinstance(request, Administer):
+            is_answered = self.faulting.is_on and self.faulting.on_administer(request, decided)
+            error = None if is_answered else self.throttle.refuse_management(decided.now_ms)
+        elif isinstance(request, (PlantFault, RemoveFaults, ListFaults)):
             error = self._fault(request, decided)
             is_answered = True
         elif isinstance(request, Meter):
@@ -526,10 +526,7 @@ class Namespace:
             return self.faulting.plant(request, decided)
         if isinstance(request, RemoveFaults):
             return self.faulting.remove(request, decided)
-        if isinstance(request, Administer):
-            self.faulting.on_administer(request, decided)
-        else:
-            self.faulting.list_all(request.request_id, decided)
+        self.faulting.list_all(request.request_id, decided)
         return None
 
     def _manage(self, entity: Entity, request: Request, decided: Decided) -> BrokerError | None:

@@ -16,7 +16,6 @@ def administer(server: "NamespaceServer") -> "Front":
     from spillway.admin.faults import MANAGE_NEEDED, NOT_CLAIMED
     from spillway.admin.front import Front
     from spillway.admin.namespace import AdministeredNamespace
-    from spillway.model.quotas import NO_LIMIT
     from spillway.server.keys import is_key_known
     from spillway.server.tokens import TokenGate
 
@@ -35,7 +34,6 @@ def administer(server: "NamespaceServer") -> "Front":
             is_clock_movable=server.is_clock_movable,
             advance=server.advance,
             sealed_days=server.journal.days,
-            is_counted=server.options.quotas.operations_per_second != NO_LIMIT,
         )
     )
     server.door.http = front

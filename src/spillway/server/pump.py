@@ -266,6 +266,8 @@ class Pump:
         log.warning("namespace=%s every connection is closed by a fault on purpose", self.name)
         for connection in list(self.connections):
             connection.peer.close(ConnectionForced(text))
+            connection.write(connection.peer.take_output())
+            connection.close_when_written()  # a node that goes down does not wait for its clients' goodbyes
             self.mark_dirty(connection)
 
     def flush(self) -> None:

@@ -250,8 +250,9 @@ const commands = new Map(Object.entries({
     return {};
   },
   // Over HTTPS: NODE_EXTRA_CA_CERTS says whom to trust.
-  async adminQueue({ connectionString, queue, options }) {
-    return new ServiceBusAdministrationClient(connectionString, options).getQueue(queue);
+  async adminQueue({ connectionString, queue, options, timeoutMs }) {
+    const client = new ServiceBusAdministrationClient(connectionString, options);
+    return client.getQueue(queue, { abortSignal: deadline({ timeoutMs }) });
   },
   // Any method of the administration client whose answer is no list.
   async admin({ connectionString, method, args, options }) {
