@@ -32,6 +32,7 @@ from spillway.broker.commands import (
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Done, Effect, Failed, Load, Messages, Renewed, SendSettled, Settled
 from spillway.broker.namespace import Namespace
+from spillway.model import limits
 from spillway.model.entity import QUEUE, STATUS_ACTIVE, EntitySettings, statuses_of
 from spillway.model.errors import MessageLockLost, ServerBusy
 from spillway.model.faults import Fault
@@ -61,8 +62,11 @@ class Held:
 class World:
     """A namespace, a disk that syncs late, a few clients, and what they were told."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, detects_duplicates: bool = False) -> None:
+        """Where duplicates are detected, clients send messages again, whatever they know of them."""
         self.chance = random.Random(seed)
+        self.detects_duplicates = detects_duplicates
+        self.sent_directly: list[str] = []  # to the queue that detects duplicates
         self.journal = MemoryJournal()
         self.rows: dict[int, Rows] = {}
         self.now_ms = 1_000_000
@@ -103,7 +107,10 @@ class World:
         catalogue = self.journal.recover()
         if self.lives == 1:
             self.journal.start(self, lambda run: run())
-        return Namespace("sim", catalogue, self.lives.to_bytes(8, "big"))
+        namespace = Namespace("sim", catalogue, self.lives.to_bytes(8, "big"))
+        if self.detects_duplicates:
+            namespace.directory.id_budget.count_max = self.chance.choice([0, 30, 1_000_000])
+        return namespace
 
     def apply(self, commands: list[Command]) -> None:
         self.unsynced.append(self.namespace.apply(commands, self.now_ms))
@@ -136,6 +143,14 @@ class World:
         self.unsynced.clear()
         self.commands.clear()
         self.held.clear()
+        self.doubt_unanswered()
+        self.sends.clear()
+        self.namespace = self.live()
+        self.receivers.clear()
+        self.attach()
+
+    def doubt_unanswered(self) -> None:
+        """What was asked for may have been done."""
         for name, kind in self.settling.values():
             if kind == COMPLETE:
                 self.maybe_done.add(name)
@@ -144,10 +159,6 @@ class World:
                 self.maybe_done.update(names)
         self.settling.clear()
         self.requests.clear()
-        self.sends.clear()
-        self.namespace = self.live()
-        self.receivers.clear()
-        self.attach()
 
     def on_durable(self, ticket: int) -> None:
         pass
@@ -169,6 +180,8 @@ class World:
         settings.lock_duration_ms = LOCK_MS
         settings.max_delivery_count = 4
         settings.status = status
+        settings.requires_duplicate_detection = self.detects_duplicates
+        settings.duplicate_window_ms = limits.DUPLICATE_WINDOW_MS_MAX
         settings.forward_dead_letters_to = DEAD if self.forwards_dead_letters else ""
         return settings
 
@@ -302,8 +315,12 @@ class World:
         self.tried.update(names)
         is_to_front = self.chance.random() < 0.3
         is_allowed = is_to_front or self.namespace.directory.queues["q"].settings.may_send()
+        if self.detects_duplicates and not is_to_front:
+            self.sent_directly += names
+            if self.chance.random() < 0.5:
+                names += self.chance.choices(self.sent_directly, k=self.chance.randint(1, 10))
         self.sends[delivery_id] = (names, is_allowed)
-        messages = [message(name.encode(), scheduled_ms=due_ms) for name in names]
+        messages = [message(name.encode(), scheduled_ms=due_ms, message_id=name) for name in names]
         self.apply([Send(self.senders[is_to_front], delivery_id, messages, False, 100)])
 
     def play_settle(self) -> None:
@@ -364,6 +381,7 @@ class World:
 
     def judge(self) -> None:
         self.sync_all()
+        self.doubt_unanswered()  # a fault may hold an answer back for longer than we listen
         held = {path: self.all_rows(path) for path in PLACES}
         names = [row.message.raw.decode() for rows in held.values() for row in rows]
         assert len(names) == len(set(names)), "a message stands twice"
@@ -410,7 +428,16 @@ class World:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_clients_were_told_holds_through_crashes(seed: int) -> None:
-    world = World(seed)
+    play(World(seed))
+
+
+@pytest.mark.contract("H15")
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_it_holds_where_clients_send_again_and_duplicates_are_detected(seed: int) -> None:
+    play(World(seed, detects_duplicates=True))
+
+
+def play(world: World) -> None:
     for _ in range(STEPS):
         world.play()
     world.judge()

@@ -56,30 +56,37 @@ class Sender:
         self.history = HistoryWriter(Path(chosen.history))
         self.random = random.Random(chosen.name)
         self.count = 0
+        self.doubtful: list[str] = []  # sent, and not answered: to be sent again, if that is what we do
 
     def run(self) -> None:
-        while not must_stop():
+        while self.doubtful or not must_stop():
             try:
                 with (
                     connect(self.chosen.connection_string) as client,
                     client.get_queue_sender(self.chosen.queue) as link,
                 ):
-                    while not must_stop():
+                    while self.doubtful or not must_stop():
                         self._send_some(link)
             except (ServiceBusError, OSError, ValueError) as error:
                 logging.info("%s: %r", self.chosen.name, error)
                 time.sleep(PAUSE_AFTER_FAILURE_S)
 
     def _send_some(self, link: Any) -> None:
-        size = 1 if self.random.random() < 0.5 else self.random.randint(2, BATCH_MAX)
-        ids = []
-        for _ in range(size):
-            self.count += 1
-            ids.append(f"{self.chosen.name}-{self.count}-{self.random.randint(1, SIZE_BYTES_MAX)}")
+        ids = self.doubtful or self._new_ids()
         messages = [message_of(one, int(one.rsplit("-", 1)[1])) for one in ids]
         self.history.note("sending", ids)
-        link.send_messages(messages if size > 1 else messages[0], timeout=10)
+        if self.chosen.resend:
+            self.doubtful = ids
+        link.send_messages(messages if len(ids) > 1 else messages[0], timeout=10)
+        self.doubtful = []
         self.history.note("sent", ids)
+
+    def _new_ids(self) -> list[str]:
+        ids = []
+        for _ in range(1 if self.random.random() < 0.5 else self.random.randint(2, BATCH_MAX)):
+            self.count += 1
+            ids.append(f"{self.chosen.name}-{self.count}-{self.random.randint(1, SIZE_BYTES_MAX)}")
+        return ids
 
 
 class Receiver:
@@ -136,6 +143,7 @@ def arguments(description: str) -> argparse.Namespace:
     parser.add_argument("--queue", required=True)
     parser.add_argument("--name", required=True, help="unique: message ids begin with it")
     parser.add_argument("--history", required=True, metavar="FILE")
+    parser.add_argument("--resend", action="store_true", help="what was not answered is sent again, with the same ids")
     parser.add_argument("--drain", action="store_true", help="receive until nothing comes any more, then end")
     parser.add_argument("--dead-letters", action="store_true", help="the dead-letter queue instead")
     return parser.parse_args()

@@ -53,16 +53,19 @@ class Verdict:
     completed: int = 0
     unknown_sends: int = 0
     unknown_completes: int = 0
+    sent_again: int = 0
     redelivered: int = 0
     lost: list[str] = field(default_factory=list)
     resurrected: list[str] = field(default_factory=list)
     invented: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     sequence_numbers_reused: list[int] = field(default_factory=list)
+    duplicated: list[str] = field(default_factory=list)  # stored more than once: under two numbers in one queue
 
     @property
     def is_clean(self) -> bool:
-        return not (self.lost or self.resurrected or self.invented or self.damaged or self.sequence_numbers_reused)
+        forbidden = (self.lost, self.resurrected, self.invented, self.damaged, self.sequence_numbers_reused)
+        return not any(forbidden) and not self.duplicated
 
     def summary(self) -> dict[str, Any]:
         """For reports: each forbidden set as its size and its first members."""
@@ -89,10 +92,12 @@ def judge(events: list[dict[str, Any]]) -> Verdict:
     completed_by: dict[str, str] = {}
     received: dict[str, int] = {}
     id_of_number: dict[tuple[str, int], str] = {}
+    number_of_id: dict[tuple[str, str], int] = {}
     verdict = Verdict()
     for event in events:
         kind, message_id = event["event"], event["id"]
         if kind == "sending":
+            verdict.sent_again += message_id in sending
             sending.add(message_id)
         elif kind == "sent":
             acknowledged.add(message_id)
@@ -114,6 +119,9 @@ def judge(events: list[dict[str, Any]]) -> Verdict:
             known = id_of_number.setdefault((event["queue"], event["sequence_number"]), message_id)
             if known != message_id:
                 verdict.sequence_numbers_reused.append(event["sequence_number"])
+            number = number_of_id.setdefault((event["queue"], message_id), event["sequence_number"])
+            if number != event["sequence_number"]:
+                verdict.duplicated.append(message_id)
     # Acknowledged, and neither seen by the drain (which completes all it sees) nor ever asked to be completed.
     verdict.lost = sorted(acknowledged - completing)
     verdict.invented = sorted(received.keys() - sending)

@@ -4,18 +4,19 @@ Clients are processes of their own and outlive the broker's lives. Every kill co
 acknowledged, at a random moment; one of five comes while the broker is still recovering from the one before.
 """
 
+import json
 import os
 import random
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
+from tests.tools.broker_process import NAMESPACE, PACKAGE_PARENT, BrokerProcess
 from tests.tools.history import Verdict, judge, read
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -107,21 +108,33 @@ class Clients:
 
 
 def run(
-    directory: Path, kills: int, *, seed: int, is_forgetful: bool = False, said: Callable[[str], None] = print
+    directory: Path,
+    kills: int,
+    *,
+    seed: int,
+    is_forgetful: bool = False,
+    resends: bool = False,
+    detects_duplicates: bool = False,
+    env: Mapping[str, str] | None = None,
+    said: Callable[[str], None] = print,
 ) -> Report:
     """Start a broker and its clients in `directory`, kill it `kills` times, drain it, judge.
 
     One sender and one receiver on the official SDK, one of each on our own client with hundreds in flight. A forgetful
-    broker keeps its messages in memory: the negative control, which must not come out clean.
+    broker keeps its messages in memory: the negative control, which must not come out clean. Senders that resend send
+    everything again whose outcome they do not know, until they know it.
     """
     dice = random.Random(seed)
-    broker = BrokerProcess(None if is_forgetful else directory / "data", queues=[QUEUE], log_dir=directory)
+    config = directory / "Config.json"
+    config.write_text(json.dumps(_config(detects_duplicates)))
+    broker = BrokerProcess(None if is_forgetful else directory / "data", config=config, log_dir=directory, env=env)
+    more = ["--resend"] if resends else []
     begun = time.monotonic()
     with broker:
         clients = Clients(directory, broker.connection_string)
         try:
             for module, name in ((SDK, "sdk"), (PIPELINED, "own")):
-                clients.start(module, "send", f"s-{name}", QUEUE)
+                clients.start(module, "send", f"s-{name}", QUEUE, *more)
                 clients.start(module, "receive", f"r-{name}", QUEUE)
             report = _kill_again_and_again(broker, clients, kills, dice, said)
             clients.stop()
@@ -135,6 +148,17 @@ def run(
     report.took_s = time.monotonic() - begun
     report.verdict = judge(read(clients.histories))
     return report
+
+
+def _config(detects_duplicates: bool) -> dict[str, Any]:
+    properties = {
+        "RequiresDuplicateDetection": detects_duplicates,
+        "DuplicateDetectionHistoryTimeWindow": "PT1H",
+        "DefaultMessageTimeToLive": "P1D",
+        "MaxDeliveryCount": 10,
+    }
+    queue = {"Name": QUEUE, "Properties": properties}
+    return {"UserConfig": {"Namespaces": [{"Name": NAMESPACE, "Queues": [queue]}]}}
 
 
 def _kill_again_and_again(

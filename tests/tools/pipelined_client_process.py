@@ -28,26 +28,33 @@ class PipelinedSender:
         self.history = HistoryWriter(Path(chosen.history))
         self.random = random.Random(chosen.name)
         self.count = 0
+        self.resends = chosen.resend
+        self.doubtful: dict[str, None] = {}  # sent, and not answered
 
     async def work(self, connection: Connection, opened_ns: int) -> bool:
         sender = await connection.sender(self.queue)
+        again = list(self.doubtful) if self.resends else []
         under_way: set[asyncio.Task[None]] = set()
         try:
-            while not must_stop():
-                while len(under_way) < IN_FLIGHT:
-                    under_way.add(asyncio.create_task(self._send_one(sender)))
+            while again or under_way or not must_stop():
+                while len(under_way) < IN_FLIGHT and (again or not must_stop()):
+                    under_way.add(asyncio.create_task(self._send_one(sender, again.pop() if again else "")))
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 await _all_of(done)
             return True
         finally:
             await asyncio.wait_for(asyncio.gather(*under_way, return_exceptions=True), LAST_OUTCOMES_S)
 
-    async def _send_one(self, sender: Sender) -> None:
-        self.count += 1
-        message_id = f"{self.name}-{self.count}-{self.random.randint(1, SIZE_BYTES_MAX)}"
+    async def _send_one(self, sender: Sender, message_id: str) -> None:
+        """This one again, or a new one."""
+        if not message_id:
+            self.count += 1
+            message_id = f"{self.name}-{self.count}-{self.random.randint(1, SIZE_BYTES_MAX)}"
+        self.doubtful[message_id] = None
         body = body_of(message_id, int(message_id.rsplit("-", 1)[1]))
         self.history.note("sending", [message_id])
         await sender.send(OutgoingMessage(body, message_id=message_id))
+        del self.doubtful[message_id]
         self.history.note("sent", [message_id])
 
 
@@ -103,8 +110,8 @@ async def _all_of(tasks: Iterable["asyncio.Task[None]"]) -> None:
 
 
 async def run(worker: PipelinedSender | PipelinedReceiver, connection_string: str) -> None:
-    """A connection that fails is given up, and a new one is made."""
-    while not must_stop():
+    """A connection that fails is given up, and a new one is made. Who resends ends when nothing is in doubt."""
+    while not must_stop() or (isinstance(worker, PipelinedSender) and worker.resends and worker.doubtful):
         opened_ns = time.monotonic_ns()
         try:
             async with await connect(connection_string) as connection:

@@ -76,3 +76,9 @@ def test_messages_never_sent_damaged_ones_and_numbers_used_twice_are_reported() 
 def test_a_body_is_known_from_its_id() -> None:
     assert len(body_of("a", 1000)) == 1000
     assert body_of("a", 1000) != body_of("b", 1000)
+
+
+def test_a_message_under_two_numbers_of_one_queue_is_duplicated() -> None:
+    verdict = judge(in_order(did("sending", "b"), *GOOD, did("sending", "a"), seen(2, "a", client="r2")))
+    assert (verdict.duplicated, verdict.sent_again, verdict.is_clean) == (["a"], 1, False)
+    assert judge(in_order(*GOOD, seen(1, "a", queue="q/$DeadLetterQueue", client="r2"))).duplicated == []

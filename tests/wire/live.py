@@ -87,6 +87,7 @@ class LiveBroker(HostedNamespace):
         dead_letter_on_expiry: bool = False,
         max_size_mb: int = 1024,
         requires_session: bool = False,
+        duplicate_window_s: float = 0,
     ) -> str:
         """A queue that no other test uses."""
         settings = EntitySettings()
@@ -96,14 +97,16 @@ class LiveBroker(HostedNamespace):
         settings.dead_letter_on_expiry = dead_letter_on_expiry
         settings.max_size_mb = max_size_mb
         settings.requires_session = requires_session
+        detect_duplicates(settings, duplicate_window_s)
         name = f"q{next(self._names)}"
         self.ask(lambda number: CreateEntity(number, QUEUE, name, settings))
         return name
 
-    def topic(self, *, default_ttl_s: float = 0) -> str:
+    def topic(self, *, default_ttl_s: float = 0, duplicate_window_s: float = 0) -> str:
         """A topic that no other test uses."""
         settings = EntitySettings()
         settings.default_ttl_ms = int(default_ttl_s * 1000)
+        detect_duplicates(settings, duplicate_window_s)
         name = f"t{next(self._names)}"
         self.ask(lambda number: CreateEntity(number, TOPIC, name, settings))
         return name
@@ -221,3 +224,10 @@ class LiveBroker(HostedNamespace):
 
     def locked_count(self, queue: str) -> int:
         return self.see(queue, lambda found: len(found.lane.locks.by_token))
+
+
+def detect_duplicates(settings: EntitySettings, window_s: float) -> None:
+    """Not at all if there is no window."""
+    if window_s > 0:
+        settings.requires_duplicate_detection = True
+        settings.duplicate_window_ms = int(window_s * 1000)
