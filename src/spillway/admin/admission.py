@@ -23,13 +23,12 @@ class Admission:
         answer = await self.namespace.pump.ask(lambda number: Administer(number, path))
         if isinstance(answer, Failed):
             raise on_purpose(answer.error)
-        if isinstance(answer, Swallowed):
-            await until_gone(request)
-            raise ClientDisconnect
         if isinstance(answer, Dropped):
             transport = serving.get()
             assert transport is not None, "a request comes over a connection"
             transport.abort()
+        if isinstance(answer, (Dropped, Swallowed)):
+            await until_gone(request)
             raise ClientDisconnect
 
 
