@@ -1,18 +1,30 @@
 """`AuthorizationRules` of queues and topics: kept, shown, bounded, and refused without showing a key (S1, S10)."""
 
 import base64
+import contextlib
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spillway.admin.access import access_rules_xml
+from spillway.admin.faults import Fault
+from spillway.admin.paths import NAMESPACE_INFO, QUEUES, TOPICS, parse_target
+from spillway.broker.commands import CreateEntity
+from spillway.broker.queue import Queue
+from spillway.broker.topic import Subscription
+from spillway.dialect.addresses import CBS, parse_address, strip_authority
 from spillway.model.access import ALL_RIGHTS, LISTEN, SEND, AccessRule
+from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, entity_key, root_key
+from spillway.testing.core import Core
 from tests.admin.client import Client, entry, token
 from tests.wire.live import LiveBroker
 
 INSTANCE = 'xmlns:i="http://www.w3.org/2001/XMLSchema-instance"'
 ONE = base64.b64encode(b"1" * 32).decode()
 TWO = base64.b64encode(b"2" * 32).decode()
+FIXED = (NAMESPACE_INFO, QUEUES, TOPICS)
 CANARY = base64.b64encode(b"canary-canary-canary-canary-cana").decode()
 
 
@@ -142,6 +154,39 @@ def test_a_wrong_rule_is_refused_by_name_and_no_key_is_repeated(client: Client, 
     assert client.names() == []
 
 
+def test_who_manages_one_entity_forwards_to_another_only_with_send_there(client: Client) -> None:
+    host = f"https://localhost:{client.port}"
+    rights = {"front": "Manage,Send,Listen", "back": "Send", "other": "Listen"}
+    for path, names in rights.items():
+        client.ask("PUT", f"/{path}", queue(rule("own", names, keys({"front": ONE}.get(path, TWO)))))
+    client.token = token(host, ONE, "own")
+    body = entry(
+        "QueueDescription",
+        "<ForwardTo>{0}</ForwardTo><ForwardDeadLetteredMessagesTo>{1}</ForwardDeadLetteredMessagesTo>",
+    )
+    update = {"If-Match": "*"}
+    both = ("ServiceBusSupplementaryAuthorization", "ServiceBusDlqSupplementaryAuthorization")
+    good, weak = token(f"{host}/back", TWO, "own"), token(f"{host}/other", TWO, "own")
+    for target, headers, status in (
+        ("back", {}, 401),
+        ("back", {both[0]: good}, 401),
+        ("back", {both[1]: good}, 401),
+        ("back", {both[0]: token(host, "wrong", "own"), both[1]: good}, 401),
+        ("back", {both[0]: weak, both[1]: good}, 401),
+        ("other", dict.fromkeys(both, weak), 401),
+        ("back", dict.fromkeys(both, good), 200),
+        ("back", {}, 200),
+        ("other", {}, 401),
+        ("", {}, 200),
+        ("back", {}, 401),
+    ):
+        text = body.format(target, target) if target else entry("QueueDescription")
+        answer = client.ask("PUT", "/front", text, headers={**update, **headers})
+        assert answer.status == status, (target, headers)
+        if status == 401:
+            assert "MissingToken: forwarding to" in answer.detail
+
+
 def test_twelve_rules_are_allowed_and_work(client: Client) -> None:
     twelve = [rule(f"r{number}", "Manage,Send,Listen", keys(ONE, TWO)) for number in range(12)]
     assert client.ask("PUT", "/q", queue(*twelve)).status == 201
@@ -172,3 +217,62 @@ def test_manage_on_an_entity_is_not_manage_on_the_namespace(client: Client) -> N
             assert client.ask(method, path, queue() if method == "PUT" else None).status == 401, (method, path)
     client.token = token(f"https://localhost:{client.port}/q", ONE, "own")
     assert client.ask("DELETE", "/q").status == 200
+
+
+# -- one way to read a path ----------------------------------------------------------------------------------------
+
+_SEGMENT = st.sampled_from(
+    [
+        "a",
+        "B",
+        "a.b",
+        "subscriptions",
+        "Subscriptions",
+        "Rules",
+        "$DeadLetterQueue",
+        "$management",
+        "$cbs",
+        "..",
+        "",
+        "%2F",
+        "a:",
+    ]
+)
+_PATHS = st.lists(_SEGMENT, min_size=1, max_size=6).map("/".join)
+
+
+@given(_PATHS)
+def test_whom_a_path_is_authorised_for_is_whom_it_is_about(path: str) -> None:
+    """Were there two opinions about where an entity's name ends, the rule of one entity would open another."""
+    with contextlib.suppress(Fault):
+        target = parse_target(path.removeprefix("/").removesuffix("/"))
+        assert root_key(path) == ("" if target.kind in FIXED else entity_key(target.root))
+    address = parse_address(path)
+    if address.node != CBS:
+        assert root_key(address.path) == root_key(strip_authority(path))
+
+
+@pytest.fixture(scope="module")
+def core() -> Core:
+    made = Core()
+    for kind, path in (
+        (QUEUE, "a"),
+        (QUEUE, "a/b"),
+        (TOPIC, "b"),
+        (TOPIC, "b/a"),
+        (SUBSCRIPTION, "b/Subscriptions/a"),
+        (SUBSCRIPTION, "b/a/Subscriptions/b"),
+    ):
+        made.apply(CreateEntity(1, kind, path, EntitySettings()))
+    return made
+
+
+@given(path=_PATHS)
+def test_what_the_core_finds_under_a_path_belongs_to_whom_it_was_authorised_for(core: Core, path: str) -> None:
+    found = core.namespace.directory.find(parse_address(path).path)
+    if isinstance(found, Queue) and found.parent is not None:
+        found = found.parent
+    if isinstance(found, Subscription):
+        found = found.topic
+    if found is not None:
+        assert entity_key(found.path) == root_key(strip_authority(path))

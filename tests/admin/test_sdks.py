@@ -389,8 +389,6 @@ def test_what_is_refused_and_how(client: Any) -> None:
         client.create_queue("There")
     with pytest.raises(ResourceNotFoundError):
         client.delete_queue("not-there")
-    with pytest.raises(HttpResponseError, match="forwarding to another entity: this version of Spillway"):
-        client.create_queue("forwards", forward_to="there")
     with pytest.raises(HttpResponseError, match="lock time exceeds the allowed maximum"):
         client.create_queue("long", lock_duration=timedelta(minutes=6))
     assert [queue.name for queue in client.list_queues()] == ["there"]

@@ -100,7 +100,7 @@ def test_a_connection_string_names_the_rule_and_the_entity(data: Path) -> None:
         (lambda data: key.add(KEY_NAME.lower(), "Send", data), "already"),
         (lambda data: key.remove("nobody", data), f"there is: {KEY_NAME}"),
         (lambda data: key.remove(KEY_NAME, data), "spillway key regenerate"),
-        (lambda data: key.regenerate("nobody", "both", data), "there is no rule nobody"),
+        (lambda data: key.regenerate("nobody", "both", data), "there is no such rule"),
         (lambda data: key.regenerate(KEY_NAME, "third", data), "primary, secondary or both"),
         (lambda data: key.list_rules(data / "missing"), "no data directory here"),
         (lambda data: connection_string.find(data, None, "nobody"), f"the namespace has {KEY_NAME}"),

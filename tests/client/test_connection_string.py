@@ -1,5 +1,6 @@
 """Connection strings: what they say, and that none of their mistakes shows the key (reliability B24)."""
 
+import socket
 import string
 import traceback
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.client import parse_connection_string
+from spillway.client import ConnectionLost, SignatureCredential, connect, parse_connection_string
 
 KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 DEV = f"Endpoint=sb://localhost:5672;SharedAccessKeyName=Root;SharedAccessKey={KEY};UseDevelopmentEmulator=true;"
@@ -123,3 +124,61 @@ def test_any_text_around_a_key_is_read_or_refused_and_never_echoed(
         assert error.__suppress_context__ or error.__context__ is None
     else:
         assert KEY not in repr(parsed)
+
+
+_FULL = f"Endpoint=sb://localhost:5672;SharedAccessKeyName=Root;SharedAccessKey={KEY};EntityPath=q;UseDevelopmentEmulator=true"
+_EDIT = st.tuples(
+    st.sampled_from(["delete", "double", "insert", "cut"]),
+    st.integers(min_value=0, max_value=len(_FULL) - 1),
+    st.sampled_from(
+        [";", "=", "==", ":", "/", "[", "]", "@", "#", "?", "%", " ", "\n", "\x00", "é", "\ud800", ";;", "sb://"]
+    ),
+)
+
+
+@given(st.lists(_EDIT, min_size=1, max_size=4))
+def test_a_good_string_with_slips_of_the_pen_is_read_or_refused_and_never_echoed(
+    edits: list[tuple[str, int, str]],
+) -> None:
+    """Whatever part of the key is left of it, ten characters of it in a row are not shown."""
+    text = _FULL
+    for kind, at, put in edits:
+        at %= len(text) + 1
+        if kind == "delete":
+            text = text[:at] + text[at + 1 :]
+        elif kind == "double":
+            text = text[:at] + text[at:].partition(";")[0] + ";" + text[at:]
+        elif kind == "insert":
+            text = text[:at] + put + text[at:]
+        else:
+            text = text[at:] or "x"
+    pieces = {KEY[at : at + 10] for at in range(len(KEY) - 9)}
+    try:
+        parsed = parse_connection_string(text)
+    except ValueError as error:
+        shown = "".join(traceback.format_exception(error))
+        said = shown.rpartition("ValueError: ")[2]
+        assert not [piece for piece in pieces if piece in said]
+        assert error.__suppress_context__ or error.__context__ is None, "the cause might quote the key"
+    else:
+        hidden = repr(parsed).replace(f"entity_path={parsed.entity_path!r}", "").replace(f"host={parsed.host!r}", "")
+        hidden = hidden.replace(f"key_name={parsed.key_name!r}", "")
+        assert not [piece for piece in pieces if piece in hidden]
+
+
+@pytest.mark.parametrize(
+    "signature", [KEY, f"SharedAccessSignature {KEY}", f"SharedAccessSignature sr=x&sig={KEY}&se={KEY}"]
+)
+def test_a_signature_that_is_none_is_refused_without_being_shown(signature: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        SignatureCredential(signature)
+    assert KEY not in str(caught.value)
+
+
+async def test_a_broker_that_is_not_there_is_told_of_without_the_key() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        with pytest.raises(ConnectionLost) as caught:
+            await connect(DEV.replace("5672", str(port)))
+    assert KEY not in "".join(traceback.format_exception(caught.value))

@@ -278,7 +278,7 @@ def test_the_log_of_a_namespace_is_its_own_and_not_the_programs(caplog: pytest.L
             pass
         logging.getLogger("spillway.server.elsewhere").warning("a broker of another kind")
         logging.getLogger("program").info("its own line")
-    assert any("a client's token was refused" in line for line in one.log.lines)
+    assert any("spillway.audit refused namespace=one what=put-token" in line for line in one.log.lines)
     assert any("namespace=one client=127.0.0.1 connected" in line for line in one.log.lines)
     assert not any("namespace=one" in line or "refused" in line for line in two.log.lines)
     assert not any("hush" in line for line in one.log.lines)

@@ -103,7 +103,7 @@ def test_a_test_that_fails_shows_what_the_broker_logged_meanwhile_and_no_secret(
         [
             "*- Captured log of spillway namespace local call -*",
             "* DEBUG spillway.server.connection namespace=local client=127.0.0.1 connected",
-            "* WARNING spillway.server.numbers namespace=local a client's token was refused: *",
+            "* WARNING spillway.audit refused namespace=local what=put-token *",
         ]
     )
     text = result.stdout.str()

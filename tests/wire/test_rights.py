@@ -53,6 +53,7 @@ TABLE = """
 | administration: read the queue | M | M | | |
 | administration: change the queue | M | M | | |
 | administration: delete the queue | M | M | | |
+| administration: let the queue forward to another | M | | | |
 | administration: create a queue | M | | | |
 | administration: list queues | M | | | |
 | administration: make, read, delete a subscription | M | | | M |
@@ -287,6 +288,16 @@ class Visitor:
             self.scene.live.delete(path)
             raise
 
+    def forward(self, http: Client) -> None:
+        """A queue whose rules are those of the column `of the queue`, to one that has others."""
+        path = f"rights/forwards-{self.scope}-{self.name}"
+        self.scene.make(QUEUE, path, "queue")
+        body = entry("QueueDescription", f"<ForwardTo>{self.scene.other}</ForwardTo>")
+        try:
+            self.ask(http, "PUT", f"/{path}", body, **{"If-Match": "*"})
+        finally:
+            self.scene.live.delete(path)
+
     def create(self, http: Client) -> None:
         path = f"rights/new{next(_numbers)}"
         self.ask(http, "PUT", f"/{path}", entry("QueueDescription"))
@@ -300,6 +311,7 @@ class Visitor:
                 http, "PUT", f"/{self.scene.changed}", entry("QueueDescription"), **{"If-Match": "*"}
             ),
             "administration: delete the queue": lambda: self.delete(http),
+            "administration: let the queue forward to another": lambda: self.forward(http),
             "administration: create a queue": lambda: self.create(http),
             "administration: list queues": lambda: self.ask(http, "GET", "/$Resources/queues?api-version=2021-05"),
             "administration: make, read, delete a subscription": lambda: self.subscription(http),

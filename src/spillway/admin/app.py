@@ -9,6 +9,7 @@ import json
 import logging
 from collections import Counter
 from email.utils import formatdate
+from functools import partial
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -34,7 +35,10 @@ HEADERS_MAX: Final = 100
 QUERY_BYTES_MAX: Final = 4_096
 ERROR: Final = "application/xml; charset=utf-8"
 JSON: Final = "application/json"
-ONCE: Final = ("authorization", "if-match", "content-length", "transfer-encoding", "content-encoding", "host")
+ONCE: Final = (
+    *("authorization", "servicebussupplementaryauthorization", "servicebusdlqsupplementaryauthorization"),
+    *("if-match", "content-length", "transfer-encoding", "content-encoding", "host"),
+)
 
 
 class Administration:
@@ -69,7 +73,15 @@ class Administration:
                 self.note(request, rule, path)
                 return json_response(answer, 200)
             await self.admission.admit(request, target.entity_path)
-            call = Call(request.method, target, query, base_of(request), request.headers.get("if-match"), body)
+            call = Call(
+                request.method,
+                target,
+                query,
+                base_of(request),
+                request.headers.get("if-match"),
+                body,
+                partial(self.may_forward, request),
+            )
             etag = await self.service.etag_of(target)
             reply = await self.service.answer(call)
             await self.meter(call)
@@ -102,6 +114,12 @@ class Administration:
         if verdict.problem is not None:
             raise Fault(401, verdict.problem)
         return verdict.rule
+
+    def may_forward(self, request: Request, header: str, path: str) -> bool:
+        """Whether who asks may send to where an entity is to forward to: by its token, or by one in this header."""
+        tokens = [request.headers[name] for name in ("authorization", header) if name in request.headers]
+        host = request.headers.get("host", "")[:300].lower()
+        return self.namespace.gate.may_send(tokens, path, host, where_of(request))
 
     def note(self, request: Request, rule: str, path: str, changes: tuple[str, ...] = ()) -> None:
         """For the audit log: what was changed, not what was read."""

@@ -63,6 +63,14 @@ def part_not_found(shown: str) -> Fault:
     return Fault(404, f"Entity '{shown}' was not found. {MORE}")
 
 
+def may_not_forward(path: str, header: str) -> Fault:
+    return Fault(
+        401,
+        f"MissingToken: forwarding to '{path[:300]}' needs a token with the claim Send for it: that of the request, or "
+        f"one in the header {header}.",
+    )
+
+
 def changed_meanwhile() -> Fault:
     return Fault(412, "SubCode=41200. The entity has changed since: its ETag is another one than If-Match asks for.")
 

@@ -33,6 +33,9 @@ class Gate(Protocol):
         """Whether the token is good and has the right Manage on `path`, decoded; `sent` is path and query as they came,
         `where` the client's address."""
 
+    def may_send(self, tokens: list[str], path: str, host: str, where: str) -> bool:
+        """Whether one of the tokens has the right Send on `path`; `host` is what the client calls the namespace."""
+
 
 class SealedDays(Protocol):
     def rows(self, day: int) -> Iterator[LedgerRow]:

@@ -41,7 +41,7 @@ from spillway.broker.commands import (
 from spillway.broker.effects import Description, Descriptions, Failed, Rules
 from spillway.broker.topic import CompiledRule
 from spillway.model.access import access_changes
-from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC
+from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
 from spillway.model.errors import BrokerError, EntityAlreadyExists, EntityNotFound
 from spillway.model.rules import Rule
 
@@ -50,6 +50,8 @@ FEED: Final = "application/atom+xml;type=feed;charset=utf-8"
 TOP_DEFAULT: Final = 100
 TOP_MAX: Final = 1_000
 SKIP_MAX: Final = 10_000_000
+FORWARD_TOKEN: Final = "ServiceBusSupplementaryAuthorization"
+FORWARD_DEAD_TOKEN: Final = "ServiceBusDlqSupplementaryAuthorization"
 ALL_RULES: Final = 1_000_000
 
 
@@ -63,6 +65,8 @@ class Call:
     base: str  # scheme and host, as the client wrote them
     if_match: str | None
     body: bytes
+    # Header and path -> whether who asks may send there, by his token or by the one in that header.
+    may_forward: Callable[[str, str], bool]
 
     @property
     def version(self) -> str:
@@ -186,6 +190,7 @@ class Service:
         path = call.target.root
         before = await self.find(path)
         changes = self.complete_access(call, asked, before)
+        self.check_forwards(call, asked, before)
         if call.if_match is None:
             error = await self.do(lambda number: CreateEntity(number, asked.kind, path, asked.settings))
             if error is not None:
@@ -205,6 +210,16 @@ class Service:
         else:
             asked.settings.access_rules = completed(asked.settings.access_rules, known, self.namespace.now_ms())
         return tuple(access_changes(known, asked.settings.access_rules))
+
+    def check_forwards(self, call: Call, asked: Asked, before: Description | None) -> None:
+        """Who may administer one entity only shall not send to another by way of it. What was so may stay so."""
+        was = EntitySettings() if before is None or call.if_match is None else before.settings
+        for header, path, known in (
+            (FORWARD_TOKEN, asked.settings.forward_to, was.forward_to),
+            (FORWARD_DEAD_TOKEN, asked.settings.forward_dead_letters_to, was.forward_dead_letters_to),
+        ):
+            if path and path.lower() != known.lower() and not call.may_forward(header, path):
+                raise faults.may_not_forward(path, header)
 
     async def update(self, call: Call, asked: Asked, before: Description) -> None:
         if before.kind != asked.kind:
@@ -276,6 +291,8 @@ class Service:
     async def put_subscription(self, call: Call) -> Reply:
         asked = self.read_part(call)
         path = call.target.entity_path
+        before = await self.find(path)
+        self.check_forwards(call, asked, before)
         if call.if_match is None:
             if asked.default_rule is not None:
                 asked.settings.rules = [read_rule(asked.default_rule, "", self.namespace.now_ms())]
@@ -283,7 +300,6 @@ class Service:
             if error is not None:
                 raise self.part_fault(error, call.target)
         else:
-            before = await self.find(path)
             if before is None:
                 raise faults.part_not_found(self.shown(call.target))
             await self.update(call, asked, before)

@@ -75,7 +75,7 @@ def find(
     if found is None:
         names = ", ".join(each.name for each in served.rules)
         where = "" if entity is None else f" and {entity} has none of this name"
-        raise UsageError(f"--rule {rule}: the namespace has {names}{where}")
+        raise UsageError(f"--rule: there is no such rule; the namespace has {names}{where}")
     return served.text(found, entity or "", is_secondary)
 
 

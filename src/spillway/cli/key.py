@@ -172,7 +172,8 @@ def find(rules: "list[AccessRule]", name: str) -> "AccessRule | None":
 def find_or_refuse(rules: "list[AccessRule]", name: str) -> "AccessRule":
     found = find(rules, name)
     if found is None:
-        raise CommandError(f"there is no rule {name[:100]}; there is: {', '.join(rule.name for rule in rules)}")
+        # Not repeated: it may be a key.
+        raise CommandError(f"there is no such rule; there is: {', '.join(rule.name for rule in rules)}")
     return found
 
 

@@ -24,6 +24,7 @@ class Standing:
         self.options = options
         self.quotas = quotas
         self.grants = Grants()
+        self.revision = rights.book.revision  # of the rules by which the grants were last looked at
         self.next_expiry_ms = 0  # of a token; 0: none ends
         self.unauthorised_until_ms = 0  # all tokens have run out: when to close
         options.sessions_max = min(STRANGER_SESSIONS_MAX, quotas.sessions_per_connection)
@@ -36,7 +37,9 @@ class Standing:
         return len(self.grants.by_scope) > 0
 
     def denial(self, scope: str, rights: int, now_ms: int) -> Unauthorized | None:
-        """Why it may not, or None."""
+        """Why it may not, or None. By the rules of this moment: links that are open may be told a little later."""
+        if self.revision != self.rights.book.revision:
+            self.review(now_ms)
         return authorise(self.grants, scope, rights, now_ms)
 
     def rule_for(self, scope: str, rights: int, now_ms: int) -> str:
@@ -74,6 +77,7 @@ class Standing:
 
     def review(self, now_ms: int) -> None:
         """Forget what was granted by rules and keys that are no more."""
+        self.revision = self.rights.book.revision
         if self.is_authorised:
             self.grants.review(self.rights.book)
             self._look_on(now_ms)

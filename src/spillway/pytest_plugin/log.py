@@ -11,7 +11,7 @@ from typing import Final
 
 from spillway.server.logs import RedactingFormatter
 
-LOGGERS: Final = ("spillway.server", "spillway.admin", "spillway.store")
+LOGGERS: Final = ("spillway.server", "spillway.admin", "spillway.store", "spillway.audit")
 LINES_MAX: Final = 1_000  # of one namespace: the last ones
 
 

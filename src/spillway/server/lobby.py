@@ -64,6 +64,9 @@ class Lobby:
             guest.turn_away(None)
         for guest in due(self.leaving, now_ms):
             guest.turn_away(None)
+        # Who has shown a token is a stranger no more, also if the token ends: that is its own affair from then on.
+        for guest in [guest for guest in self.strangers if guest.is_welcome]:
+            del self.strangers[guest]
         for guest in due(self.strangers, now_ms):
             guest.turn_away(Unauthorized(NO_TOKEN_TEXT))
             self.leaving[guest] = now_ms + limits.HEADER_TIMEOUT_MS

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spillway.dialect.rights import MANAGE, Grants, Rights, authorise, claimed_rule
+from spillway.dialect.rights import MANAGE, SEND, Grant, Grants, Rights, authorise, claimed_rule
 from spillway.model.errors import Unauthorized
 from spillway.server.audit import AuditLog
 from spillway.server.clock import Clock
@@ -28,16 +28,34 @@ class TokenGate:
 
     def judge(self, token: str, path: str, sent: str, where: str) -> Verdict:
         """JavaScript signs the whole URL that it sends, query included; others sign a path or the namespace."""
-        now_ms = self.clock.real_ms()
-        grants = Grants()
         try:
-            grant = self.rights.check_token(token, path, now_ms, also=sent)
+            grant = self.rights.check_token(token, path, self.clock.real_ms(), also=sent)
         except Unauthorized as error:
             self.audit.refused(where, "http", claimed_rule(token), path, error.description)
             return Verdict(self.bad_text)
-        grants.add(grant)
-        denied = authorise(grants, path, MANAGE, now_ms)
+        denied = self.denial(grant, path, MANAGE)
         if denied is not None:
             self.audit.refused(where, "http", grant.rule_name, path, denied.description)
             return Verdict(self.lacking_text)
         return Verdict(None, grant.rule_name)
+
+    def may_send(self, tokens: list[str], path: str, host: str, where: str) -> bool:
+        """JavaScript signs the name of the host alone."""
+        why = "no token for it came with the request"
+        for token in tokens:
+            try:
+                grant = self.rights.check_token(token, path, self.clock.real_ms(), also=f"{host}/{path}")
+            except Unauthorized as error:
+                why = error.description
+                continue
+            denied = self.denial(grant, path, SEND)
+            if denied is None:
+                return True
+            why = denied.description
+        self.audit.refused(where, "forwarding", ",".join(claimed_rule(token) for token in tokens), path, why)
+        return False
+
+    def denial(self, grant: Grant, path: str, right: int) -> Unauthorized | None:
+        grants = Grants()
+        grants.add(grant)
+        return authorise(grants, path, right, self.clock.real_ms())
