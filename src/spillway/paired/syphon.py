@@ -95,6 +95,7 @@ class QueueSyphon:
         self.reported: set[int] = set()  # numbers of messages that are kept for a reason of their own
         self.held_bytes = 0
         self.look_further_s = 0.0
+        self.is_drained = True  # the SDK holds no message back
 
     # -- the life of it -------------------------------------------------------------------------------------------
 
@@ -102,6 +103,7 @@ class QueueSyphon:
         restart_s = RESTART_S
         while True:
             receiver = self.pairing.secondary.backlog_receiver(self.path)
+            self.is_drained = True
             try:
                 await self._serve(receiver)
             except Exception as error:
@@ -135,11 +137,15 @@ class QueueSyphon:
             await self._rest()
 
     async def _receive(self, receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
+        # The SDK may have been handed more than it was asked for. It returns the rest with the next receive, but only
+        # when the wait of that is over: before a long one all is taken out, or it would lie there past its locks.
         is_idle = self._outstanding() == 0
-        wait_s = self.pairing.options.syphon_long_poll.total_seconds() if is_idle else SHORT_POLL_S
+        is_long = is_idle and self.is_drained
+        wait_s = self.pairing.options.syphon_long_poll.total_seconds() if is_long else SHORT_POLL_S
         async with asyncio.timeout(wait_s + self.pairing.secondary.operation_timeout_s + GRACE_S):
             messages = await receiver.receive_messages(BATCH, max_wait_time=wait_s)
-        if is_idle:
+        self.is_drained = is_idle and not messages
+        if is_long:
             self.pairing.events.tell(events.SYPHON_POLLED, self.path, received=len(messages))
         return messages
 
