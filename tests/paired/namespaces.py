@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,16 @@ from typing import Any
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from spillway.client import ReceivedMessage, connect
+from spillway.client.faults import Fault, RemoteFaults
 from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from tests.tools.broker_process import BrokerProcess
+
+
+async def eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    """Other processes take real time: look again until it is so."""
+    async with asyncio.timeout(timeout_s):
+        while not holds():  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.02)
 
 
 class Pair:
@@ -94,6 +102,12 @@ class Namespaces:
     def manager(self) -> NamespaceManager:
         return NamespaceManager.from_connection_string(self.secondary.connection_string, ca_file=self.secondary.ca_file)
 
+    def refuse(self, path: str, kind: str = "quota", broker: BrokerProcess | None = None) -> RemoteFaults:
+        """From now on sends to this entity fail, until `clear` is called on the answer."""
+        faults = RemoteFaults((broker or self.primary).connection_string)
+        faults.add(Fault(kind, path, ["send"]))
+        return faults
+
     @contextlib.asynccontextmanager
     async def paired(
         self,
@@ -125,6 +139,15 @@ class Namespaces:
             await primary.close()
             await secondary.close()
             await manager.close()
+
+    async def bodies(self, broker: BrokerProcess, path: str) -> list[str]:
+        return [message.body.decode() for message in await self.peek(broker, path)]
+
+    async def until_bodies(self, broker: BrokerProcess, path: str, bodies: list[str], timeout_s: float = 30.0) -> None:
+        """Wait until these, and only these, are there."""
+        async with asyncio.timeout(timeout_s):
+            while sorted(await self.bodies(broker, path)) != sorted(bodies):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
 
     async def peek(self, broker: BrokerProcess, path: str) -> list[ReceivedMessage]:
         """All messages of a queue, byte for byte."""

@@ -1,0 +1,208 @@
+"""The syphon: what it brings home, keeps and dead-letters, and how it ends (contract D16, E7, F7 to F12)."""
+
+import asyncio
+import datetime
+from collections import Counter
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from spillway.client.control import ControlClient
+from spillway.client.faults import Fault, RemoteFaults
+from spillway.paired import MessagingFactory, SendAvailabilityPairedNamespaceOptions
+from tests.paired.namespaces import Namespaces, Pair, eventually
+
+pytestmark = pytest.mark.asyncio
+
+
+async def divert(namespaces: Namespaces, pair: Pair, path: str, *messages: ServiceBusMessage) -> None:
+    """Send these while the entity is away; it is well again afterwards."""
+    faults = namespaces.refuse(path)
+    sender = pair.primary.create_message_sender(path)
+    for message in messages:
+        await sender.send_messages(message)
+    faults.clear()
+    pair.options.mark_path_healthy(path)
+
+
+@pytest.mark.contract("D16", "A14", "F8")
+async def test_what_was_diverted_waits_in_the_secondary_until_a_syphon_brings_it_to_the_right_entities(
+    namespaces: Namespaces,
+) -> None:
+    queue, topic = namespaces.queue(), namespaces.topic("all")
+    name = namespaces.unique_name()
+    secondary, manager = namespaces.secondary_factory(), namespaces.manager()
+    sending, syphoning = (namespaces.primary_factory(namespace_name=name) for _ in range(2))
+    options = [
+        SendAvailabilityPairedNamespaceOptions(
+            manager, secondary, 3, datetime.timedelta(0), is_syphon, syphon_long_poll=datetime.timedelta(seconds=1)
+        )
+        for is_syphon in (False, True)
+    ]
+    await sending.pair_namespace(options[0])
+    pair = Pair(sending, secondary, manager, options[0])
+    for number in range(6):  # six clients: more than one backlog queue is used
+        await divert(namespaces, pair, queue if number % 2 else topic, ServiceBusMessage(f"message {number}"))
+    assert await namespaces.bodies(namespaces.primary, queue) == []
+    waiting = [await namespaces.bodies(namespaces.secondary, pair.backlog_path(index)) for index in range(3)]
+    assert sum(len(bodies) for bodies in waiting) == 6
+    await syphoning.pair_namespace(options[1])
+    await Pair(syphoning, secondary, manager, options[1]).until("syphoned", 6)
+    assert sorted(await namespaces.bodies(namespaces.primary, queue)) == ["message 1", "message 3", "message 5"]
+    assert sorted(await namespaces.bodies(namespaces.primary, f"{topic}/Subscriptions/all")) == [
+        "message 0",
+        "message 2",
+        "message 4",
+    ]
+    for each in (sending, syphoning, secondary, manager):
+        await each.close()
+
+
+@pytest.mark.contract("E7", "B7", "B8")
+async def test_session_life_and_due_time_are_restored_and_the_clock_of_its_life_starts_again(
+    namespaces: Namespaces,
+) -> None:
+    path = namespaces.queue(requires_session=True)
+    due = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(hours=1)
+    life = datetime.timedelta(minutes=30)
+    async with namespaces.paired(1, enable_syphon=True) as pair:
+        await divert(
+            namespaces,
+            pair,
+            path,
+            ServiceBusMessage("now", session_id="s", time_to_live=life),
+            ServiceBusMessage("later", session_id="s", scheduled_enqueue_time_utc=due),
+        )
+        await pair.until("syphoned", 2)
+    async with (
+        ServiceBusClient.from_connection_string(namespaces.primary.connection_string) as client,
+        client.get_queue_receiver(path, session_id="s") as receiver,
+    ):
+        (message,) = await receiver.receive_messages(10, max_wait_time=5)
+        assert (str(message), message.session_id, message.time_to_live) == ("now", "s", life)
+        assert message.application_properties in (None, {})
+        assert await receiver.session.get_state() is None
+        peeked = await receiver.peek_messages(10)
+    (later,) = [each for each in peeked if str(each) == "later"]
+    assert later.scheduled_enqueue_time_utc == due
+
+
+async def test_a_due_time_that_has_passed_is_delivered_at_once_and_what_is_left_of_a_life_can_be_kept(
+    namespaces: Namespaces,
+) -> None:
+    path = namespaces.queue()
+    past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=1)
+    async with namespaces.paired(1, enable_syphon=True, ttl="remaining") as pair:
+        message = ServiceBusMessage("x", scheduled_enqueue_time_utc=past, time_to_live=datetime.timedelta(minutes=30))
+        await divert(namespaces, pair, path, message)
+        await pair.until("syphoned")
+        (home,) = await namespaces.peek(namespaces.primary, path)
+        assert home.header.ttl_ms is not None
+        assert 1_000_000 < home.header.ttl_ms < 1_800_000
+
+
+async def test_what_no_paired_sender_wrote_is_dead_lettered_with_reason_and_text(namespaces: Namespaces) -> None:
+    async with namespaces.paired(1, enable_syphon=True) as pair:
+        backlog = pair.backlog_path(0)
+        async with namespaces.secondary_factory() as direct:
+            sender = direct.create_message_sender(backlog)
+            await sender.send_messages(ServiceBusMessage("nowhere"))
+            wrong = {"x-ms-path": "orders", "x-ms-timetolive": "soon"}
+            await sender.send_messages(ServiceBusMessage("wrong", application_properties=wrong))  # type: ignore[arg-type]
+        await pair.until("syphon-dead-lettered", 2)
+        dead = await namespaces.peek(namespaces.secondary, f"{backlog}/$DeadLetterQueue")
+    reasons = {each.body.decode(): each.application_properties["DeadLetterReason"] for each in dead}
+    assert reasons == {"nowhere": "PathMissing", "wrong": "AliasOfWrongType"}
+    assert all("property" in str(each.application_properties["DeadLetterErrorDescription"]) for each in dead)
+
+
+async def test_a_destination_that_refuses_keeps_its_messages_and_holds_nobody_up(namespaces: Namespaces) -> None:
+    full, well = namespaces.queue(), namespaces.queue()
+    async with namespaces.paired(1, enable_syphon=True) as pair:
+        faults = RemoteFaults(namespaces.primary.connection_string)
+        with faults.planted(Fault("quota", full, ["send"])):
+            with faults.planted(Fault("quota", well, ["send"])):
+                for path in (full, well):
+                    await pair.primary.create_message_sender(path).send_messages(ServiceBusMessage(path))
+                await pair.until("syphon-kept", 2)
+            await namespaces.until_bodies(namespaces.primary, well, [well])
+            await namespaces.until_bodies(namespaces.secondary, pair.backlog_path(0), [full])
+        await namespaces.until_bodies(namespaces.primary, full, [full])
+        await namespaces.until_bodies(namespaces.secondary, pair.backlog_path(0), [])
+
+
+@pytest.mark.contract("A15", "F7")
+async def test_several_syphons_side_by_side_lose_nothing_and_one_is_enough(namespaces: Namespaces) -> None:
+    path = namespaces.queue(requires_duplicate_detection=True)
+    name = namespaces.unique_name()
+    manager = namespaces.manager()
+    secondary, sending = namespaces.secondary_factory(), namespaces.primary_factory(namespace_name=name)
+    await sending.pair_namespace(SendAvailabilityPairedNamespaceOptions(manager, secondary, 2, datetime.timedelta(0)))
+    pair = Pair(sending, secondary, manager, sending.pairing.options)  # type: ignore[union-attr]
+    await divert(namespaces, pair, path, *(ServiceBusMessage(str(number)) for number in range(100)))
+    syphons: list[tuple[MessagingFactory, MessagingFactory]] = []
+    for _ in range(2):
+        primary, second = namespaces.primary_factory(namespace_name=name), namespaces.secondary_factory()
+        await primary.pair_namespace(
+            SendAvailabilityPairedNamespaceOptions(
+                manager, second, 2, enable_syphon=True, syphon_long_poll=datetime.timedelta(seconds=1)
+            )
+        )
+        syphons.append((primary, second))
+    await eventually(lambda: sum(primary.counters["syphoned"] for primary, _ in syphons) >= 100)
+    bodies = await namespaces.bodies(namespaces.primary, path)
+    assert Counter(bodies) == Counter(str(number) for number in range(100))
+    for primary, second in [*syphons, (sending, secondary)]:
+        await primary.close()
+        await second.close()
+    await manager.close()
+
+
+@pytest.mark.contract("F11")
+async def test_a_syphoned_message_is_charged_four_times(namespaces: Namespaces) -> None:
+    path = namespaces.queue()
+    async with namespaces.paired(1, enable_syphon=True) as pair:
+        await divert(namespaces, pair, path, *(ServiceBusMessage(str(number)) for number in range(5)))
+        await pair.until("syphoned", 5)
+        receiver = pair.primary.create_message_receiver(path)
+        received = 0
+        while received < 5:
+            for message in await receiver.receive_messages(5, max_wait_time=5):
+                await receiver.complete_message(message)
+                received += 1
+        backlog = pair.backlog_path(0)
+    charged = {}
+    for broker, entity in ((namespaces.secondary, backlog), (namespaces.primary, path)):
+        for row in ControlClient(broker.connection_string).ask("GET", "ledger")["rows"]:
+            if row["entity"] == entity and row["kind"] in ("send", "receive"):
+                charged[entity, row["kind"]] = row["operations"]
+    assert charged == {(backlog, "send"): 5, (backlog, "receive"): 5, (path, "send"): 5, (path, "receive"): 5}
+
+
+@pytest.mark.contract("F12")
+async def test_a_partner_that_is_faulted_faults_the_other_at_once(namespaces: Namespaces) -> None:
+    async with namespaces.paired(1, enable_syphon=True) as pair:
+        await pair.secondary.abort(OSError("the disk is gone"))
+        await eventually(lambda: pair.primary.is_faulted, 5.0)
+        with pytest.raises(Exception, match="was faulted: its partner.*the disk is gone"):
+            pair.primary.create_message_sender("q")
+
+
+@pytest.mark.contract("F12")
+async def test_a_partner_that_is_closed_gives_the_other_five_seconds(namespaces: Namespaces) -> None:
+    loop = asyncio.get_running_loop()
+    async with namespaces.paired(1, enable_syphon=True) as pair:
+        begun_s = loop.time()
+        await pair.secondary.close()
+        await eventually(lambda: pair.primary.is_faulted, 15.0)
+        assert loop.time() - begun_s >= 5.0
+
+
+@pytest.mark.contract("F12", "A19")
+async def test_two_that_are_closed_within_the_five_seconds_are_not_faulted(namespaces: Namespaces) -> None:
+    async with namespaces.paired(1, enable_syphon=True) as pair:
+        await pair.primary.close()
+        await pair.secondary.close()
+        assert (pair.primary.is_closed, pair.primary.is_faulted) == (True, False)
+        assert (pair.secondary.is_closed, pair.secondary.is_faulted) == (True, False)
