@@ -213,6 +213,7 @@ async def test_what_is_as_asked_for_is_not_touched(tmp_path: Path) -> None:
 async def test_a_file_that_has_no_word_for_the_status_leaves_it_as_it_is(tmp_path: Path) -> None:
     disabled = EntitySettings()
     disabled.status = STATUS_DISABLED
+    disabled.dead_letter_on_filter_error = False
     wanted = EntitySettings()
     wanted.lock_duration_ms = 30_000
     for settings in (disabled, wanted):
@@ -221,6 +222,7 @@ async def test_a_file_that_has_no_word_for_the_status_leaves_it_as_it_is(tmp_pat
         await server.ensure_entity(QUEUE, "q", settings)
         found = server.core.directory.queues["q"].settings
         assert (found.lock_duration_ms, found.status) == (settings.lock_duration_ms, STATUS_DISABLED)
+        assert not found.dead_letter_on_filter_error
         await server.stop()
 
 

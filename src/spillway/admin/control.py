@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 from spillway import __version__
 from spillway.admin.clock import Clock
+from spillway.admin.config import ConfigResource
 from spillway.admin.durations import moment_text
 from spillway.admin.faults import Fault, bad_request
 from spillway.admin.ledger import Ledger
@@ -29,6 +30,7 @@ class Control:
     def __init__(self, namespace: AdministeredNamespace) -> None:
         self.resources: dict[str, Resource] = {
             "clock": Clock(namespace),
+            "config": ConfigResource(namespace),
             "faults": PlantedFaults(namespace),
             "ledger": Ledger(namespace),
             "status": Status(namespace),

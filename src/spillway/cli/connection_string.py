@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -79,17 +79,27 @@ def find(
     return served.text(found, entity or "", is_secondary)
 
 
+def served_names(data: Path) -> list[str]:
+    """The namespaces that were last served from this directory."""
+    return list(read_facts(data)["ports"])
+
+
+def read_facts(data: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((data / "running.json").read_text())
+        return {name: facts[name] for name in ("host", "ports", "is_development", "is_clear_text")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"{data}: no broker has served from here yet; start one with: spillway serve") from error
+
+
 def find_served(data: Path, namespace: str | None) -> Served:
     from spillway.server.keys import BadKeyFile, served_rules
 
-    try:
-        facts = json.loads((data / "running.json").read_text())
-        ports: dict[str, int] = facts["ports"]
-        host: str = facts["host"]
-        is_clear_text = bool(facts["is_clear_text"])
-        is_development = bool(facts["is_development"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CommandError(f"{data}: no broker has served from here yet; start one with: spillway serve") from error
+    facts = read_facts(data)
+    ports: dict[str, int] = facts["ports"]
+    host: str = facts["host"]
+    is_clear_text = bool(facts["is_clear_text"])
+    is_development = bool(facts["is_development"])
     try:
         rules = served_rules(data, is_development, is_made=False)
     except BadKeyFile as error:

@@ -143,6 +143,7 @@ class EntitySettings:
 
     def keep_unsaid_of(self, other: "EntitySettings") -> None:
         """What a Config.json has no words for stays as it is, whoever set it."""
+        self.dead_letter_on_filter_error = other.dead_letter_on_filter_error
         self.status = other.status
         self.access_rules = other.access_rules
         self.auto_delete_ms = other.auto_delete_ms
