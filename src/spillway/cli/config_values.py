@@ -1,5 +1,6 @@
 """Values of a JSON file that somebody wrote by hand, each checked with a line for what is wrong about it."""
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from spillway.cli.durations import DURATION_FORM, parse_duration_ms
 from spillway.cli.errors import UsageError
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024  # 100,000 queues, each with all its properties, fit in
+OBJECTS_MAX: Final = 500_000  # 100,000 queues and their properties; a file of empty ones would cost a gigabyte
 VALUE_CHARS_MAX: Final = 60
 SECRET_WORDS: Final = ("key", "secret", "password", "token", "signature", "connectionstring")
 
@@ -33,8 +35,15 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(path: Path, text: str) -> object:
+    made = itertools.count(1)
+
+    def make_object(pairs: list[tuple[str, object]]) -> JsonObject:
+        if next(made) > OBJECTS_MAX:
+            raise ConfigError(f"{path}: more than {OBJECTS_MAX} objects, the most that are read")
+        return JsonObject(pairs)
+
     try:
-        return json.loads(text, object_pairs_hook=JsonObject, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=make_object, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(f"{path}: {where}: {_near(text, error.pos)}: {_json_rule(text, error)}") from error
@@ -49,6 +58,10 @@ def _refuse_constant(name: str) -> object:
 
 
 def _near(text: str, at: int) -> str:
+    """What stands there, unless the line may have a secret in it: it was no JSON, so nobody knows what is a value."""
+    line = text[text.rfind("\n", 0, at) + 1 : at + 200].split("\n")[0]
+    if is_secret(line, line):
+        return "(a line that is not shown)"
     found = text[at : at + 20].split("\n")[0].strip()
     return json.dumps(found, ensure_ascii=False) if found else "the end of the line or file"
 

@@ -177,10 +177,12 @@ def make_plan(
         check_port(port, f"--also-listen {port}")
     check_ports_differ(ports, also_listen)
     in_every = plan_entities(queues, topics, subscriptions)
+    quotas = parse_limits(limits, is_development)
+    plans = [NamespacePlan(name, port, merged(wanted.get(name.lower(), []), in_every)) for name, port in ports.items()]
+    for planned in plans:
+        check_count(planned, quotas)
     return ServePlan(
-        namespaces=[
-            NamespacePlan(name, port, merged(wanted.get(name.lower(), []), in_every)) for name, port in ports.items()
-        ],
+        namespaces=plans,
         host=host,
         data=data if data is not None or is_memory else Path(DEFAULT_DATA),
         is_memory=is_memory,
@@ -188,7 +190,7 @@ def make_plan(
         is_clear_text_allowed=is_clear_text_allowed,
         is_clock_movable=is_clock_movable or is_development,
         also_ports=tuple(also_listen),
-        quotas=parse_limits(limits, is_development),
+        quotas=quotas,
         is_json=is_json,
         log_level="DEBUG" if is_verbose else log_level(),
         warnings=warnings,
@@ -277,6 +279,17 @@ def merged(first: list[EntityPlan], more: list[EntityPlan]) -> list[EntityPlan]:
     for plan in (*first, *more):
         plans.setdefault((plan.kind, plan.path.lower()), plan)
     return list(plans.values())
+
+
+def check_count(plan: NamespacePlan, quotas: "Quotas") -> None:
+    from spillway.model.entity import SUBSCRIPTION
+
+    count = sum(each.kind != SUBSCRIPTION for each in plan.entities)
+    if count > quotas.entities:
+        raise UsageError(
+            f"namespace {plan.name} is to have {count} queues and topics; it may have {quotas.entities}, "
+            f"unless you say --limit entities={count}"
+        )
 
 
 def check_host(host: str, is_development: bool) -> None:
