@@ -11,9 +11,9 @@ with LocalNamespace() as namespace:
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spillway.pytest_plugin.namespace import Counts, LocalNamespace, NamespaceFailed
+    from spillway.pytest_plugin.namespace import Counts, Fault, LocalNamespace, NamespaceFailed
 
-__all__ = ["Counts", "LocalNamespace", "NamespaceFailed"]
+__all__ = ["Counts", "Fault", "LocalNamespace", "NamespaceFailed"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,14 +12,18 @@ from spillway.broker.commands import Describe
 from spillway.broker.effects import Descriptions
 from spillway.client import OutgoingMessage, ReceivedMessage
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from spillway.model.faults import Fault
 from spillway.model.quotas import Quotas
 from spillway.pytest_plugin.certificates import shared_certificates
+from spillway.pytest_plugin.faults import LocalFaults
 from spillway.pytest_plugin.hosting import HostedNamespace
 from spillway.pytest_plugin.log import SWITCHBOARD, NamespaceLog
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
     from azure.servicebus.management import ServiceBusAdministrationClient
+
+__all__ = ["Counts", "Fault", "LocalNamespace", "NamespaceFailed"]
 
 DEFAULT_NAME: Final = "local"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -217,6 +221,11 @@ class LocalNamespace:
     def cut_connections(self) -> None:
         """Break every connection, as a failing network does: nobody says goodbye. New ones are welcome at once."""
         self._host.cut()
+
+    @property
+    def faults(self) -> LocalFaults:
+        """What goes wrong on purpose: busy, silent, slow, gone. See docs/faults.md."""
+        return LocalFaults(self._host)
 
     # -- what it said ----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from spillway.broker.commands import ListFaults, PlantFault, RemoveFaults, Request
 from spillway.broker.effects import Failed, FaultsListed
+from spillway.model.errors import EntityNotFound
 from spillway.model.faults import Fault, FaultReport
 from spillway.server.pump import Pump
 
@@ -20,6 +21,12 @@ class NamespaceFaults:
 
     async def all(self) -> list[FaultReport]:
         return await self._ask(lambda number: ListFaults(number, ""))
+
+    async def get(self, number: int) -> FaultReport:
+        for report in await self.all():
+            if report.number == number:
+                return report
+        raise EntityNotFound(f"There is no fault {number}. List the faults to see their numbers.")
 
     async def remove(self, number: int) -> FaultReport:
         (report,) = await self._ask(lambda request: RemoveFaults(request, number))
