@@ -1,5 +1,6 @@
 """Message sessions with the real SDKs: wire-contract 5.3 and 8.7 to 8.10."""
 
+import asyncio
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
+from spillway.client import OperationTimeout, OutgoingMessage, SessionCannotBeLocked, connect
 from tests.wire.live import LiveBroker
 from tests.wire.sdk import JsClient, PythonSdk, take, take_one, text_of
 
@@ -163,3 +165,26 @@ def test_javascript_keeps_state_and_renews(js: JsClient, talks: str) -> None:
     again = js("acceptSession", queue=talks, session=name, sessionId="a")
     assert again["sessionId"] == "a"
     assert js("getSessionState", session=name)["state"] == {"step": 3}
+
+
+def test_our_own_client_accepts_a_session_by_name_or_the_next_one(live: LiveBroker, talks: str) -> None:
+    async def scenario() -> None:
+        async with await connect(live.connection_string) as connection:
+            sender = await connection.sender(talks)
+            for name in ("a", "b", "a"):
+                await sender.send(OutgoingMessage(name, session_id=name))
+            named = await connection.session_receiver(talks, "b")
+            following = await connection.session_receiver(talks)
+            assert (named.session_id, following.session_id) == ("b", "a")
+            first = await following.receive(max_count=2, max_wait=5)
+            assert [message.session_id for message in first] == ["a", "a"]
+            for message in first:
+                await following.complete(message)
+            with pytest.raises(SessionCannotBeLocked):
+                await connection.session_receiver(talks, "b")
+            with pytest.raises(OperationTimeout, match="No session"):
+                await connection.session_receiver(talks, max_wait=0.1)
+            plain = await connection.receiver(live.queue())
+            assert plain.session_id is None
+
+    asyncio.run(scenario())

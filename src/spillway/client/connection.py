@@ -11,6 +11,7 @@ from spillway import __version__
 from spillway.amqp.connection import Connection as Engine
 from spillway.amqp.connection import ConnectionOptions
 from spillway.amqp.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED, SND_UNSETTLED, Source, Target
+from spillway.amqp.types import Symbol, UInt
 from spillway.client.authorisation import CBS, Authorisation
 from spillway.client.connection_string import ConnectionString, parse_connection_string
 from spillway.client.credentials import (
@@ -27,6 +28,7 @@ from spillway.client.receiver import PEEK_LOCK, RECEIVE_AND_DELETE, Receiver
 from spillway.client.requests import RequestPair
 from spillway.client.sender import WINDOW, WINDOW_BYTES, Sender
 from spillway.client.wire import Wire
+from spillway.dialect.annotations import SESSION_FILTER, TIMEOUT
 
 if TYPE_CHECKING:
     from spillway.client.websocket import WebSocket
@@ -137,19 +139,43 @@ class Connection:
         if credit < 0:
             raise ValueError("credit cannot be negative")
         path = _checked(path)
-        attaching = self._attach_receiver(path, mode, credit)
+        attaching = self._attach_receiver(Source(path), mode, credit)
         return await within(attaching, self._timeout_s if timeout is None else timeout, f"attaching to {path}")
 
-    async def _attach_receiver(self, path: str, mode: str, credit: int) -> Receiver:
+    async def session_receiver(
+        self,
+        path: str,
+        session_id: str | None = None,
+        *,
+        mode: str = PEEK_LOCK,
+        credit: int = 0,
+        max_wait: float | None = None,
+    ) -> Receiver:
+        """Attach a receiver that holds a message session: the named one, or the next that is free and has messages.
+
+        `max_wait` seconds for the next one; then `OperationTimeout`. Which one it got is `session_id`.
+        """
+        path = _checked(path)
+        wait_s = self._timeout_s if max_wait is None else max_wait
+        source = Source(path, filter={Symbol(SESSION_FILTER): session_id})
+        properties: dict[object, object] = {Symbol(TIMEOUT): UInt(int(wait_s * 1000))}
+        attaching = self._attach_receiver(source, mode, credit, properties)
+        return await within(attaching, wait_s + self._timeout_s, f"accepting a session of {path}")
+
+    async def _attach_receiver(
+        self, source: Source, mode: str, credit: int, properties: dict[object, object] | None = None
+    ) -> Receiver:
+        path = source.address or ""
         await self._authorise(path)
         name = f"{path}-{uuid.uuid4().hex}"
         # Peek-lock is settle-mode "second": we say the outcome, the service settles (wire-contract 5.2).
         link = self._wire.engine.begin().attach_receiver(
             name,
-            Source(path),
+            source,
             Target(name),
             snd_settle_mode=SND_UNSETTLED if mode == PEEK_LOCK else SND_SETTLED,
             rcv_settle_mode=RCV_SECOND if mode == PEEK_LOCK else RCV_FIRST,
+            properties=properties,
         )
         receiver = Receiver(self._wire, link, path, self._timeout_s, mode, credit)
         self._wire.flush_soon()

@@ -22,6 +22,7 @@ from spillway.amqp.types import Symbol
 from spillway.client.errors import ClientError, LinkClosed, OperationTimeout, SettlementFailed, error_for
 from spillway.client.link import Carrier, LinkEnd
 from spillway.client.message import ReceivedMessage
+from spillway.dialect.annotations import SESSION_FILTER
 
 PEEK_LOCK: Final = "peeklock"
 RECEIVE_AND_DELETE: Final = "receiveanddelete"
@@ -71,6 +72,15 @@ class Receiver(LinkEnd):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def session_id(self) -> str | None:
+        """The message session that this receiver holds; None if it was not asked for one."""
+        attach = self.link.attach
+        if attach is None or attach.source is None or attach.source.filter is None:
+            return None
+        held = attach.source.filter.get(SESSION_FILTER)
+        return held if isinstance(held, str) else None
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
