@@ -11,6 +11,7 @@ from spillway.model.records import (
     EntityPut,
     EntityRemoved,
     LoadActive,
+    LoadActiveOfSessions,
     LoadFrom,
     LoadSession,
     LoadSessionNames,
@@ -88,6 +89,38 @@ def test_sessions_with_messages_are_found_the_longest_waiting_first(book: Book) 
     assert book.ready() == [("a", 1), ("b", 1)]
     book.reopen()
     assert book.ready() == [("a", 1), ("b", 1)]
+
+
+def test_sessions_are_found_page_by_page(book: Book) -> None:
+    book.write(*[book.add(number, f"s{number:03}") for number in range(1, 251)], book.add(251, "s001"))
+    found: list[str] = []
+    after = 0
+    while rows := book.desk.ask(LoadSessions(1, 100, after)).sessions:
+        found += [row.session_id for row in rows]
+        after = rows[-1].ready_since
+    assert found == [f"s{number:03}" for number in range(1, 251)]
+    book.write(MessageRemoved(1, 7, "s007"))
+    book.write(book.add(252, "s007"))
+    assert [row.session_id for row in book.desk.ask(LoadSessions(1, 100, after)).sessions] == ["s007"]
+
+
+def test_the_messages_of_many_sessions_are_read_in_one_go(book: Book) -> None:
+    book.write(*[book.add(number, "abc"[number % 3]) for number in range(1, 31)])
+    rows = book.desk.ask(LoadActiveOfSessions(1, {"b": 0, "none": 0, "a": 20}, 4, 1 << 20))
+    assert list(rows.by_session) == ["b", "none", "a"]
+    read = {name: [row.sequence_number for row in part.messages] for name, part in rows.by_session.items()}
+    assert read == {"b": [1, 4, 7, 10], "none": [], "a": [21, 24, 27, 30]}
+    assert [part.is_cut for part in rows.by_session.values()] == [True, False, False]
+
+
+def test_sessions_beyond_the_bytes_of_one_go_are_left_to_the_next(book: Book) -> None:
+    book.write(*[book.add(number, "abc"[number % 3]) for number in range(1, 31)])
+    size = len(stored(1).message.raw)
+    rows = book.desk.ask(LoadActiveOfSessions(1, {"a": 0, "b": 0, "c": 0}, 100, size * 12))
+    assert list(rows.by_session) == ["a", "b"]
+    rows = book.desk.ask(LoadActiveOfSessions(1, {"a": 0, "b": 0, "c": 0}, 100, 1))
+    assert list(rows.by_session) == ["a"]
+    assert rows.by_session["a"].messages
 
 
 def test_the_messages_of_one_session_are_read_in_order(book: Book) -> None:

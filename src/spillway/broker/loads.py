@@ -57,6 +57,10 @@ class Loads:
         self.waiting.append(step)
         self._ask_next(decided)
 
+    def put(self, step: LoadStep) -> None:
+        """Behind the others; for a step that finds out, asked what to load, that this is to be loaded first."""
+        self.waiting.append(step)
+
     def on_loaded(self, rows: Rows, decided: Decided) -> None:
         step = self.under_way
         assert step is not None, "an answer without a question"

@@ -12,11 +12,13 @@ from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import LoadStep
 from spillway.broker.queue import Queue, Sessions
 from spillway.broker.refill import Refill
+from spillway.broker.session_refills import SessionRefills
 from spillway.broker.window import ResidentBudget
+from spillway.model import limits
 from spillway.model.errors import BrokerError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
 from spillway.model.ledger import EMPTY_RECEIVE, SESSION
 from spillway.model.message import StoredMessage
-from spillway.model.records import LoadSession, LoadSessionNames, LoadSessions, Query, Rows
+from spillway.model.records import LoadSession, LoadSessionNames, LoadSessions, Query, Rows, SessionRow
 
 
 class MessageSession(Lane):
@@ -41,8 +43,14 @@ class MessageSessions(Sessions):
         self.queue = queue
         self.budget = budget
         self.receivers = receivers  # of the namespace, by link number
-        self.waiting: list[Waiting] = []
+        self.waiting: dict[int, Waiting] = {}  # by link number, the first to come in front
+        self.waiting_until_ms = 0  # none of them is given up before this; 0: nobody waits
+        self.refills = SessionRefills(queue)
         self.is_looking = False
+        # Every session that became ready up to this was given to somebody: no need to look at those again and again.
+        self.found_upto = 0
+        self.begun_anew_count = 0  # how often it was set back
+        self.closed_meanwhile: set[str] = set()  # while a look was under way, whose answer may be out of date for them
 
     # -- taking and giving up ---------------------------------------------------------------------------------
 
@@ -59,8 +67,17 @@ class MessageSessions(Sessions):
             else:
                 self._lock(wish.session_id, attach, decided)
             return
-        self.waiting.append(Waiting(attach, decided.now_ms + wish.timeout_ms))
+        until_ms = decided.now_ms + wish.timeout_ms
+        self.waiting[attach.link_id] = Waiting(attach, until_ms)
+        if self.waiting_until_ms == 0 or until_ms < self.waiting_until_ms:
+            self.waiting_until_ms = until_ms
         self._look(decided)
+
+    def _first_waiting(self) -> AttachReceiver:
+        for link_id, waiting in self.waiting.items():
+            del self.waiting[link_id]
+            return waiting.attach
+        raise AssertionError("nobody waits")
 
     def _lock(self, session_id: str, attach: AttachReceiver, decided: Decided) -> None:
         assert session_id not in self.locked, "a session has one holder"
@@ -88,15 +105,15 @@ class MessageSessions(Sessions):
 
     def forget_waiting(self, link_id: int) -> bool:
         """Its receiver has gone before it got one; whether there was such a one."""
-        for waiting in self.waiting:
-            if waiting.attach.link_id == link_id:
-                self.waiting.remove(waiting)
-                return True
-        return False
+        return self.waiting.pop(link_id, None) is not None
 
     def _close(self, lane: Lane, decided: Decided) -> None:
         assert lane.session_id is not None, "only sessions are given up"
         lane.is_closed = True
+        if lane.window.may_have_more():
+            self._look_anew()  # it is to be found again
+        if self.is_looking:
+            self.closed_meanwhile.add(lane.session_id)
         lane.window.clear()
         del self.locked[lane.session_id]
         self.dirty.pop(lane.session_id, None)
@@ -113,7 +130,7 @@ class MessageSessions(Sessions):
             lane.window.append(stored)
             self.queue.touch_lane(lane, decided)
         elif self.waiting:
-            self._lock(session_id, self.waiting.pop(0).attach, decided)
+            self._lock(session_id, self._first_waiting(), decided)
 
     def reappear(self, stored: StoredMessage, decided: Decided) -> None:
         session_id = stored.session_id
@@ -123,7 +140,14 @@ class MessageSessions(Sessions):
             lane.window.insert(stored)
             self.queue.touch_lane(lane, decided)
         elif self.waiting:
-            self._lock(session_id, self.waiting.pop(0).attach, decided)
+            self._lock(session_id, self._first_waiting(), decided)
+        else:
+            self._look_anew()  # its number is an old one
+
+    def refill(self, lane: Lane, decided: Decided) -> None:
+        refill = lane.refill_step
+        assert isinstance(refill, Refill), "a session has its own"
+        self.refills.add(refill, decided)
 
     def serve(self, decided: Decided) -> None:
         dirty = self.dirty
@@ -139,13 +163,22 @@ class MessageSessions(Sessions):
             self.is_looking = True
             self.queue.loads.add(FindSessions(self), decided)
 
-    def found(self, session_ids: list[str], decided: Decided) -> None:
-        self.is_looking = False
-        for session_id in session_ids:
+    def _look_anew(self) -> None:
+        self.found_upto = 0
+        self.begun_anew_count += 1
+
+    def found(self, sessions: list[SessionRow], is_passed: bool, decided: Decided) -> bool:
+        """Give them to those who wait. Whether to look on: there are more, or (`is_passed`) the look began anew."""
+        for row in sessions:
             if not self.waiting:
-                return
-            if session_id not in self.locked:
-                self._lock(session_id, self.waiting.pop(0).attach, decided)
+                break
+            if not is_passed:
+                self.found_upto = row.ready_since
+            if row.session_id not in self.locked and row.session_id not in self.closed_meanwhile:
+                self._lock(row.session_id, self._first_waiting(), decided)
+        self.closed_meanwhile.clear()
+        self.is_looking = len(self.waiting) > 0 and (is_passed or len(sessions) == limits.SESSIONS_PER_LOAD)
+        return self.is_looking
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -171,11 +204,19 @@ class MessageSessions(Sessions):
             for lock in lane.locks.take_all():
                 self.queue.lose_lock(lock, decided)
             self._lose(lane, decided)
-        for waiting in [waiting for waiting in self.waiting if waiting.until_ms <= decided.now_ms]:
-            self.waiting.remove(waiting)
-            self.queue.metered(decided).count(EMPTY_RECEIVE)
-            error = OperationTimeout(f"No session of '{self.queue.path}' with messages was free in time.")
-            decided.say(Refused(waiting.attach.link_id, error))
+        if 0 < self.waiting_until_ms <= decided.now_ms:
+            self._give_up_waiting(decided)
+
+    def _give_up_waiting(self, decided: Decided) -> None:
+        error = OperationTimeout(f"No session of '{self.queue.path}' with messages was free in time.")
+        self.waiting_until_ms = 0
+        for link_id, waiting in list(self.waiting.items()):
+            if waiting.until_ms <= decided.now_ms:
+                del self.waiting[link_id]
+                self.queue.metered(decided).count(EMPTY_RECEIVE)
+                decided.say(Refused(link_id, error))
+            elif self.waiting_until_ms == 0 or waiting.until_ms < self.waiting_until_ms:
+                self.waiting_until_ms = waiting.until_ms
 
     def _lose(self, lane: Lane, decided: Decided) -> None:
         """The receiver hears that its session is gone."""
@@ -196,7 +237,7 @@ class MessageSessions(Sessions):
             self.drop(lane, decided)
 
     def forget_receivers(self) -> list[int]:
-        waiting = [waiting.attach.link_id for waiting in self.waiting]
+        waiting = list(self.waiting)
         self.waiting.clear()
         for lane in self.locked.values():
             lane.receivers.links.clear()
@@ -207,28 +248,32 @@ class MessageSessions(Sessions):
         for lane in self.locked.values():
             due = self.locked_until_ms(lane)
             break
-        for waiting in self.waiting:
-            if due == 0 or waiting.until_ms < due:
-                due = waiting.until_ms
+        if not self.waiting:
+            self.waiting_until_ms = 0
+        if self.waiting_until_ms != 0 and (due == 0 or self.waiting_until_ms < due):
+            due = self.waiting_until_ms
         return due
 
 
 class FindSessions(LoadStep):
-    """Looks in the store for sessions with messages; enough of them that not all can be held already."""
+    """Looks in the store for sessions with messages, a page at a time, until all who wait have one or there is none."""
 
     def __init__(self, sessions: MessageSessions) -> None:
         self.sessions = sessions
+        self.begun_anew_count = 0
 
     def query(self, decided: Decided) -> Query | None:
         sessions = self.sessions
         if not sessions.waiting:
             sessions.is_looking = False
             return None
-        return LoadSessions(sessions.queue.entity_id, len(sessions.locked) + len(sessions.waiting))
+        self.begun_anew_count = sessions.begun_anew_count
+        sessions.closed_meanwhile.clear()
+        return LoadSessions(sessions.queue.entity_id, limits.SESSIONS_PER_LOAD, sessions.found_upto)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
-        self.sessions.found([row.session_id for row in rows.sessions], decided)
-        return False
+        is_passed = self.begun_anew_count != self.sessions.begun_anew_count
+        return self.sessions.found(rows.sessions, is_passed, decided)
 
 
 class ReadStateStep(LoadStep):

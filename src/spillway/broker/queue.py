@@ -40,6 +40,9 @@ class Sessions:
     def serve(self, decided: Decided) -> None:
         """At the end of a turn."""
 
+    def refill(self, lane: Lane, decided: Decided) -> None:
+        """The lane of a session wants messages from the store."""
+
     def locked_until_ms(self, lane: Lane) -> int:
         return 0
 
@@ -280,7 +283,10 @@ class Queue(Entity):
             return
         if lane.window.wants_more() or lane.window.unread_returned(1):
             lane.is_refilling = True
-            self.loads.add(lane.refill_step, decided)
+            if self.sessions is None:
+                self.loads.add(lane.refill_step, decided)
+            else:
+                self.sessions.refill(lane, decided)
 
     def take_next(self, lane: Lane, decided: Decided) -> StoredMessage | None:
         """The next message in line that has not expired."""

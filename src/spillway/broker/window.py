@@ -36,6 +36,10 @@ class Window:
         """There may be messages above `upto` that only the store has."""
         return self.cold_upto > self.upto
 
+    def may_have_more(self) -> bool:
+        """Whether messages of its may wait, here or in the store."""
+        return self.cold_upto > self.upto or len(self.resident) > 0 or len(self.returned_numbers) > 0
+
     def begin_cold(self, last_sequence_number: int) -> None:
         """At start: whatever there is, is in the store."""
         self.cold_upto = last_sequence_number

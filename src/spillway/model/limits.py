@@ -71,6 +71,7 @@ RESIDENT_NAMESPACE_BYTES_MAX: Final = 256 * MIB
 RESIDENT_MESSAGE_BYTES: Final = 600  # what a message takes in memory besides its bytes
 LOAD_MESSAGES: Final = 1_000  # asked of the store at a time
 LOAD_BYTES: Final = 2 * MIB
+SESSIONS_PER_LOAD: Final = 100  # message sessions looked for, or read from, at a time
 SWEEP_MESSAGES: Final = 500  # due or expired messages handled in one turn
 FORWARD_MESSAGES: Final = 500  # passed on by one entity in one turn, copies of a topic counted
 LEDGER_ROWS_MAX: Final = 5_000  # asked of the store at a time: some 5 ms of the writer's

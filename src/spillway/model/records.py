@@ -271,11 +271,26 @@ class LoadFrom(Query):
         self.session_id = session_id
 
 
-class LoadSessions(Query):
-    """Sessions that have active messages, those first that have had some for longest. Answered in `Rows.sessions`."""
+class LoadActiveOfSessions(Query):
+    """`LoadActive` of several sessions in one go: `count` messages each, `bytes_max` over all of them.
 
-    def __init__(self, entity_id: int, count: int) -> None:
+    Answered in `Rows.by_session`, in the order asked. A session that is not there was not come to: ask again.
+    """
+
+    def __init__(self, entity_id: int, afters: dict[str, int], count: int, bytes_max: int) -> None:
+        super().__init__(entity_id, count, bytes_max)
+        self.afters = afters  # by session id
+
+
+class LoadSessions(Query):
+    """Sessions that have active messages, those first that have had some for longest. Answered in `Rows.sessions`.
+
+    Only those that became ready after `after`, a `SessionRow.ready_since` of an earlier answer.
+    """
+
+    def __init__(self, entity_id: int, count: int, after: int = 0) -> None:
         super().__init__(entity_id, count, 0)
+        self.after = after
 
 
 class LoadSession(Query):
@@ -376,9 +391,10 @@ class IdRows:
 
 
 class SessionRow:
-    def __init__(self, session_id: str, active: int, state: bytes | None) -> None:
+    def __init__(self, session_id: str, active: int, ready_since: int, state: bytes | None) -> None:
         self.session_id = session_id
         self.active = active
+        self.ready_since = ready_since  # the number of the message with which it had some again
         self.state = state
 
 
@@ -395,4 +411,5 @@ class Rows:
         self.sealed_before = 0  # a minute
         self.damaged_count = 0  # rows of the ledger whose checksum did not hold: they are left out
         self.ids: IdRows | None = None
+        self.by_session: dict[str, Rows] = {}
         self.corrupt: list[int] = []  # sequence numbers whose checksum did not hold: reported, never served

@@ -1,9 +1,9 @@
 """How an answer is filled from rows in order: when it is full, when it was cut, what comes next."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from spillway.model.message import NEVER, StoredMessage
-from spillway.model.records import LoadDue, LoadExpired, Query, Rows
+from spillway.model.records import LoadActive, LoadActiveOfSessions, LoadDue, LoadExpired, Query, Rows
 
 
 def fill(query: Query, found: Iterable[StoredMessage | int]) -> Rows:
@@ -26,6 +26,20 @@ def fill(query: Query, found: Iterable[StoredMessage | int]) -> Rows:
             break
         rows.messages.append(row)
         size_bytes += len(row.message.raw)
+    return rows
+
+
+def fill_each(query: LoadActiveOfSessions, answer: Callable[[LoadActive], Rows]) -> Rows:
+    """The sessions in the order asked, until there are bytes enough; the first is always answered."""
+    rows = Rows([])
+    bytes_left = query.bytes_max
+    for session_id, after in query.afters.items():
+        if bytes_left <= 0:
+            break
+        part = answer(LoadActive(query.entity_id, after, query.count, bytes_left, session_id))
+        rows.by_session[session_id] = part
+        for stored in part.messages:
+            bytes_left -= len(stored.message.raw)
     return rows
 
 

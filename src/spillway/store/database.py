@@ -13,6 +13,7 @@ from spillway.model.message import StoredMessage
 from spillway.model.records import (
     Catalogue,
     LoadActive,
+    LoadActiveOfSessions,
     LoadDue,
     LoadExpired,
     LoadFrom,
@@ -27,7 +28,7 @@ from spillway.model.records import (
     Query,
     Rows,
 )
-from spillway.store.answers import fill
+from spillway.store.answers import fill, fill_each
 from spillway.store.batch import Batch
 from spillway.store.bodies import Bodies
 from spillway.store.catalogue import NO_COUNTERS, counters_checksum, meta_checksum, put_checksum, read_catalogue
@@ -227,6 +228,11 @@ class Database:
             return answer_ids(self.path, self.connection, query)
         if isinstance(query, LoadNumbers):
             return fill(query, self._numbered(query.entity_id, query.sequence_numbers))
+        if isinstance(query, LoadActiveOfSessions):
+            return fill_each(query, self._filled)
+        return self._filled(query)
+
+    def _filled(self, query: Query) -> Rows:
         cursor = self.connection.cursor()
         try:
             return fill(query, _of_session(query, _decoded(cursor.execute(*_question(query)), self.bodies.read)))

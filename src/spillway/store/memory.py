@@ -17,6 +17,7 @@ from spillway.model.records import (
     EntityRemoved,
     EntityRow,
     LoadActive,
+    LoadActiveOfSessions,
     LoadDue,
     LoadExpired,
     LoadFrom,
@@ -42,7 +43,7 @@ from spillway.model.records import (
     SessionStatePut,
     Turn,
 )
-from spillway.store.answers import fill
+from spillway.store.answers import fill, fill_each
 from spillway.store.changes import changed, moved
 from spillway.store.day_files import DaysInMemory
 from spillway.store.journal import Listener
@@ -160,7 +161,11 @@ class EntityMemory:
             if query.session_id in self.sessions:
                 found = [(query.session_id, self.sessions[query.session_id])]
         elif isinstance(query, LoadSessions):
-            ready = [(name, session) for name, session in self.sessions.items() if session.active > 0]
+            ready = [
+                (name, session)
+                for name, session in self.sessions.items()
+                if session.active > 0 and session.ready_since > query.after
+            ]
             found = sorted(ready, key=lambda pair: pair[1].ready_since)[: query.count]
         elif isinstance(query, LoadSessionNames):
             for name in sorted(self.sessions):
@@ -170,7 +175,9 @@ class EntityMemory:
                     found.append((name, session))
             found = found[query.skip : query.skip + query.count]
         rows = Rows([])
-        rows.sessions = [SessionRow(name, session.active, session.state) for name, session in found]
+        rows.sessions = [
+            SessionRow(name, session.active, session.ready_since, session.state) for name, session in found
+        ]
         return rows
 
     def take(self, number: int) -> StoredMessage:
@@ -268,6 +275,8 @@ class MemoryJournal:
             rows = entity.answer_sessions(query)
         elif isinstance(query, (LoadIds, LoadIndexedIds, LoadOldIds)):
             rows = entity.ids.answer(query)
+        elif isinstance(query, LoadActiveOfSessions):
+            rows = fill_each(query, lambda part: fill(part, entity.found(part)))
         else:
             rows = fill(query, entity.found(query))
         post(lambda: listener.on_loaded(ticket, rows))

@@ -76,7 +76,7 @@ def answer_sessions(path: Path, cursor: apsw.Cursor, query: Query) -> Rows:
     if isinstance(query, LoadSession):
         found = cursor.execute(STATEMENTS["select_session"], (query.entity_id, query.session_id))
     elif isinstance(query, LoadSessions):
-        found = cursor.execute(STATEMENTS["select_ready_sessions"], (query.entity_id, query.count))
+        found = cursor.execute(STATEMENTS["select_ready_sessions"], (query.entity_id, query.after, query.count))
     else:
         assert isinstance(query, LoadSessionNames), f"a query the store does not know: {type(query).__name__}"
         page = (query.count, query.skip)
@@ -88,5 +88,5 @@ def answer_sessions(path: Path, cursor: apsw.Cursor, query: Query) -> Rows:
     rows = Rows([])
     for columns in found.fetchall():
         session = Session(path, columns)
-        rows.sessions.append(SessionRow(session.session_id, session.active, session.state))
+        rows.sessions.append(SessionRow(session.session_id, session.active, session.ready_since, session.state))
     return rows

@@ -38,7 +38,8 @@ FROM session WHERE entity_id = ? AND session_id = ?
 
 -- name: select_ready_sessions
 SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum
-FROM session INDEXED BY session_ready WHERE active > 0 AND entity_id = ? ORDER BY ready_since LIMIT ?
+FROM session INDEXED BY session_ready
+WHERE active > 0 AND entity_id = ? AND ready_since > ? ORDER BY ready_since LIMIT ?
 
 -- name: select_sessions_with_messages
 SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum
