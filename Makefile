@@ -70,7 +70,7 @@ killtest: $(DEV) ## kill -9 under load, KILLS=200 times
 powercut: $(DEV) ## cut the power under load, CUTS=60 times, on ext4 and xfs (needs root and loop devices)
 	@$(VENV_PYTHON) tools/powercut.py --cuts $(CUTS)
 
-load: $(DEV) $(COMPILED) ## a million waiting messages: memory and start-up time
+load: $(DEV) $(COMPILED) ## a million messages, 20,000 sessions, 10,000 entities: memory and start-up time
 	@$(VENV_PYTHON) tools/load.py
 
 clean: ## remove what was built; .venv stays

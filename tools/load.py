@@ -1,9 +1,12 @@
-"""`make load`: a deep queue costs disk, not memory and not start-up time.
+"""`make load`: a deep queue costs disk, not memory and not start-up time; neither do many message sessions.
 
 Fills a queue with 1,000,000 waiting messages of 1 KB, one with 200,000 scheduled and one with 200,000 deferred, and
 compares resident memory with the same broker at 10,000, and the time to ready with an empty store's. Memory is read
 three times: in the life that took the messages, in a fresh one, and when that one has handed some out. Starts of the
 deep and of the empty store take turns, so that other work on the machine slows both.
+
+Then 200,000 messages over 20,000 message sessions, which are accepted one after the other over many links and emptied,
+and the time to ready with 10,000 queues and topics (tests/tools/many.py).
 
 Writes docs/evidence/load.json; ends with status 1 if a limit is broken.
 """
@@ -27,6 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from azure.servicebus import ServiceBusClient, ServiceBusMessageState  # noqa: E402 - after the path above
 
 from tests.tools.broker_process import BrokerProcess  # noqa: E402 - the tools are imported from the tree they lie in
+from tests.tools.many import measure_entities, measure_sessions  # noqa: E402
 
 COMPILED = ROOT / "build" / "compiled"
 SHALLOW = 10_000
@@ -79,6 +83,11 @@ class Filler:
         self._run(broker, count, "--receivers", "0", *more)
         if kind == "deferred":
             self._run(broker, count, "--senders", "0", "--defer")
+        return count / (time.monotonic() - begun)
+
+    def fill_sessions(self, broker: BrokerProcess, queue: str, count: int, sessions: int) -> float:
+        begun = time.monotonic()
+        self._run(broker, count, "--receivers", "0", "--groups", str(sessions), "--address", queue)
         return count / (time.monotonic() - begun)
 
     def take(self, broker: BrokerProcess, count: int) -> None:
@@ -184,12 +193,16 @@ def main() -> int:
     parser.add_argument("--waiting", type=int, default=1_000_000)
     parser.add_argument("--scheduled", type=int, default=200_000)
     parser.add_argument("--deferred", type=int, default=200_000)
-    parser.add_argument("--kinds", default="waiting,scheduled,deferred")
+    parser.add_argument("--sessions", type=int, default=20_000, help="with ten messages each")
+    parser.add_argument("--links", type=int, default=500, help="that accept and empty the sessions")
+    parser.add_argument("--entities", type=int, default=10_000)
+    parser.add_argument("--kinds", default="waiting,scheduled,deferred,sessions,entities")
     parser.add_argument("--uncompiled", action="store_true", help="the sources, even if there is a compiled build")
     parser.add_argument("--compiled", type=Path, default=COMPILED, help="the compiled build")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "load.json")
     chosen = parser.parse_args()
     is_compiled = not chosen.uncompiled and any(chosen.compiled.glob("**/*.so"))
+    python_path = chosen.compiled if is_compiled else ROOT / "src"
     facts: dict[str, Any] = {
         "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "compiled": is_compiled,
@@ -199,12 +212,16 @@ def main() -> int:
         directory = Path(name)
         filler = Filler(directory)
         for kind in chosen.kinds.split(","):
-            print(f"load: {getattr(chosen, kind)} {kind}")
-            facts[kind] = measure_kind(
-                directory, filler, kind, getattr(chosen, kind), chosen.compiled if is_compiled else ROOT / "src"
-            )
+            count = getattr(chosen, kind)
+            print(f"load: {count} {kind}")
+            if kind == "sessions":
+                facts[kind] = measure_sessions(directory, filler.fill_sessions, rss, count, chosen.links, python_path)
+            elif kind == "entities":
+                facts[kind] = measure_entities(directory, count, python_path)
+            else:
+                facts[kind] = measure_kind(directory, filler, kind, count, python_path)
+                shutil.rmtree(directory / kind)
             print(json.dumps(facts[kind], indent=2))
-            shutil.rmtree(directory / kind)
     holds = all(facts[kind]["holds"] for kind in chosen.kinds.split(","))
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text(json.dumps({**facts, "holds": holds}, indent=2) + "\n")
