@@ -1,4 +1,4 @@
-"""Ids of accepted messages in memory, compact: what a dictionary does in 165 bytes an id, in 33.
+"""Ids of accepted messages in memory, compact: what a dictionary does in 155 bytes an id, in 37.
 
 Ids that fall on the same page lie one behind the other in it, the latest last, and are found by a search for their
 digest. Pages are split one at a time as ids come (linear hashing), so that no single id pays for all. What is dead,

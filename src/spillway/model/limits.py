@@ -82,8 +82,8 @@ ID_MEMORY_BYTES: Final = 40  # what one takes there, overheads included
 ID_ROW_MAX: Final = 1_024  # ids in one row of the store
 READ_IDS: Final = 20_000  # read at a time when an entity is first sent to after a start
 ASK_IDS: Final = 2_000  # looked up in the store at a time
-INDEX_IDS: Final = 2_000  # put into the index of the store at a time
-SWEEP_IDS: Final = 5_000  # forgotten at a time
+INDEX_IDS: Final = 1_000  # put into the index of the store at a time
+SWEEP_IDS: Final = 1_000  # forgotten at a time; many more where no index has them
 
 # -- throttling ------------------------------------------------------------------------------------------------
 BUSY_MS: Final = 10_000  # who is told "server busy" waits so long, and finds it over (contract I5, I6)

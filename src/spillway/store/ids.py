@@ -168,11 +168,13 @@ def _old(cursor: apsw.Cursor, query: LoadOldIds, rows: Rows, ids: IdRows) -> Non
             rows.next_ms = row.last_ms
             rows.is_cut = row.last_ms <= query.before_ms
             return
-        total += row.count
         ids.upto = row.upto
         ids.accepted_ms = row.last_ms
         if row.upto > ids.indexed_upto:
             ids.count += row.count
+            total += max(row.count // 16, 1)
+        else:
+            total += row.count
 
 
 def _indexed(cursor: apsw.Cursor, query: LoadIndexedIds) -> Rows:
