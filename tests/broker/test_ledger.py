@@ -340,6 +340,19 @@ def test_a_drain_after_a_message_or_without_credit_is_no_empty_receive() -> None
     assert calls.empty == 0
 
 
+def test_a_call_that_begins_before_the_drain_of_the_last_one_is_answered_is_not_drained_with_it() -> None:
+    calls = Calls()
+    calls.send()
+    calls.ask(5, ASKS_MORE)
+    said = calls.apply(Credit(RECEIVER, 5, True, NOT_ASKED), Credit(RECEIVER, 6, False, ASKS_MORE))
+    assert said == []
+    assert calls.empty == 0
+    calls.send()
+    assert kinds(calls)["receive"] == 2
+    calls.apply(Detach(RECEIVER))
+    assert calls.empty == 0
+
+
 def test_credit_taken_back_ends_the_call() -> None:
     calls = Calls()
     calls.ask(5, ASKS_MORE)

@@ -489,6 +489,20 @@ def test_credit_given_after_a_delivery_is_more_and_after_a_drain_too() -> None:
     assert visit.command(Credit).asks == ASKS_MORE
 
 
+def test_a_drain_and_the_next_call_in_one_read_are_told_apart() -> None:
+    visit = Receiving(credit=2)
+    visit.command(Credit)
+    visit.deliver(1)
+    visit.deliver(2)
+    visit.received()
+    visit.link.grant(0, drain=True)  # as by a client that has not seen all of them when it drains
+    visit.link.grant(2)
+    visit.pump()
+    drain, call = (command for command in visit.commands if isinstance(command, Credit))
+    assert (drain.drains, drain.asks) == (True, NOT_ASKED)
+    assert (call.limit, call.drains, call.asks) == (4, False, ASKS_MORE)
+
+
 def test_what_a_client_did_with_its_credit_while_it_did_not_read_is_told_when_it_does() -> None:
     visit = Receiving(credit=10)
     visit.command(Credit)

@@ -95,11 +95,14 @@ class IncomingSettled(Event):
 
 class FlowReceived(Event):
     """Credit of a link we send on has changed (`drain`: answer with `Link.drained` once nothing is left to send), or
-    the peer has used up or given back all credit of a link we drained."""
+    the peer has used up or given back all credit of a link we drained.
 
-    def __init__(self, link: "Link", drain: bool) -> None:
+    `credit` is what this flow left us with; the link's own may be that of a later flow already."""
+
+    def __init__(self, link: "Link", drain: bool, credit: int) -> None:
         self.link = link
         self.drain = drain
+        self.credit = credit
 
 
 class WindowOpened(Event):

@@ -114,7 +114,7 @@ class Link:
         self.write_attach(source, target, properties)
         if self.is_flow_held:
             self.is_flow_held = False
-            self.session.connection.events.append(FlowReceived(self, self.is_drain_asked))
+            self.session.connection.events.append(FlowReceived(self, self.is_drain_asked, self.credit))
 
     def refuse(self, error: AmqpError) -> None:
         """Answer the peer's attach with an attach to nowhere and a closing detach (how AMQP says no [2.6.3])."""
@@ -289,7 +289,7 @@ class Link:
             self.credit = left if left > 0 else 0
         self.is_drain_asked = flow.drain
         if self.state == states.LINK_ATTACHED:
-            self.session.connection.events.append(FlowReceived(self, flow.drain))
+            self.session.connection.events.append(FlowReceived(self, flow.drain, self.credit))
         else:
             self.is_flow_held = True
 
@@ -305,7 +305,7 @@ class Link:
     def tell_if_drained(self) -> None:
         if self.is_draining and self.credit_left <= 0:
             self.is_draining = False
-            self.session.connection.events.append(FlowReceived(self, True))
+            self.session.connection.events.append(FlowReceived(self, True, 0))
 
     def on_transfer(self, transfer: Transfer, data: bytes, at: int, end: int) -> None:
         """One frame of a delivery; the payload is `data[at:end]`."""

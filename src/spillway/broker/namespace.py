@@ -365,6 +365,8 @@ class Namespace:
         link.limit = command.limit
         if command.drains:
             link.drains = True
+        elif command.asks != NOT_ASKED:
+            link.drains = False  # it has asked again before it was answered: what it got was enough
         if command.asks != NOT_ASKED:
             queue.ask(link, command.asks, decided)
         queue.touch_lane(link.lane, decided)

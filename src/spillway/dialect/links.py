@@ -81,21 +81,20 @@ class ClientReceiver(PeerLink):
             ahead = link.session.window
         return self.seen_count + (ahead if ahead > 0 else 0)
 
-    def asks(self, drain: bool) -> int:
-        """What the client's latest flow means for its call to receive (docs/ledger.md).
+    def asks(self, credit: int, drain: bool) -> int:
+        """What a flow of the client means for its call to receive (docs/ledger.md).
 
         The Python SDK leaves its credit on the link when a call ends, and grants the same once more for the next one.
         Who drains ends the call, and grants more with it at most.
         """
-        link = self.link
-        asked = serial_add(link.delivery_count, link.credit)
+        asked = serial_add(self.link.delivery_count, credit)
         more = serial_difference(asked, self.asked)
         self.asked = asked
         if more > 0:
             return ASKS_MORE
         if drain:
             return NOT_ASKED
-        return ASKS_AGAIN if link.credit > 0 else ASKS_NOTHING
+        return ASKS_AGAIN if credit > 0 else ASKS_NOTHING
 
     def is_window_bound(self) -> bool:
         """The session's window, not the credit, is what stops it."""

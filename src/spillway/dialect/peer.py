@@ -338,10 +338,11 @@ class Peer:
             return
         user = event.link.user
         if isinstance(user, ClientReceiver):
+            asks = user.asks(event.credit, event.drain)  # before anything is sent: it goes by the delivery-count
             user.is_draining = event.drain
             while user.held and event.link.credit > 0:
                 self._hand_over(user, user.held.pop(0))
-            self._tell_credit(user, user.asks(event.drain))
+            self._tell_credit(user, asks)
         elif isinstance(user, ReplyLink):
             user.on_credit(event.drain)
 
