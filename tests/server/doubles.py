@@ -29,6 +29,7 @@ class ScriptedPeer:
         self.ticks: list[int] = []
         self.reviews: list[int] = []
         self.due_ms = 0
+        self.frames_count = 0
         self.is_closed = False
         self.is_authorised = False
         self.is_writable = True

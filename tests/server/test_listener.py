@@ -355,6 +355,48 @@ async def test_only_so_many_are_told_and_the_others_are_closed(port: Port) -> No
 
 
 @on_both_loops
+async def test_an_address_that_connects_too_often_in_a_second_is_closed_until_the_next(port: Port) -> None:
+    port.door.connects_per_second = 3
+    clients = [await port.connect() for _ in range(5)]
+    for reader, writer in clients[:3]:
+        writer.write(SASL_HEADER)
+        assert await reader.readexactly(14) == b"heard " + SASL_HEADER
+    for reader, _ in clients[3:]:
+        assert await rest(reader) == b""
+    assert port.door.refused_count == 2
+    port.bench.clock.advance(1_000)
+    reader, writer = await port.connect()
+    writer.write(SASL_HEADER)
+    assert await reader.readexactly(14) == b"heard " + SASL_HEADER
+    for _, each in (*clients, (reader, writer)):
+        each.close()
+
+
+@on_both_loops
+async def test_a_connection_that_sends_too_many_frames_is_read_no_faster_and_others_are(port: Port) -> None:
+    port.bench.pump.frames_per_second = 100
+    reader, writer = await port.connect()
+    writer.write(SASL_HEADER)
+    await reader.readexactly(14)
+    other_reader, other_writer = await port.connect()
+    other_writer.write(SASL_HEADER)
+    await other_reader.readexactly(14)
+    port.peers[0].frames_count = 300  # three seconds' worth, all at once
+    writer.write(b"a")
+    assert await reader.readexactly(7) == b"heard a"
+    writer.write(b"b")
+    other_writer.write(b"x")
+    assert await other_reader.readexactly(7) == b"heard x"
+    port.bench.clock.advance(2_900)
+    await asyncio.sleep(0.01)
+    assert port.peers[0].received[-1] == b"a"
+    port.bench.clock.advance(100)
+    assert await reader.readexactly(7) == b"heard b"
+    for each in (writer, other_writer):
+        each.close()
+
+
+@on_both_loops
 async def test_what_a_client_said_before_it_closed_is_heard_although_our_write_failed(port: Port) -> None:
     """Trap 14: a client drops its socket right behind its last dispositions."""
     sock = socket.create_connection(("127.0.0.1", port.listener.port))

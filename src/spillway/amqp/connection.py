@@ -104,6 +104,7 @@ class Connection:
         self.options = options
         self.is_server = is_server
         self.state: int = states.HEADER
+        self.frames_count = 0  # received
         self.events: list[Event] = []
         self.sessions: dict[int, Session] = {}  # by our channel
         self.sessions_by_remote_channel: dict[int, Session] = {}
@@ -375,6 +376,7 @@ class Connection:
 
     def _on_frame(self, frame: Frame) -> None:
         """One AMQP frame."""
+        self.frames_count += 1
         if frame.at == frame.end:
             return  # a heartbeat
         if frame.kind == SASL:

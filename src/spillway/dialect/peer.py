@@ -124,6 +124,11 @@ class Peer:
     def is_authorised(self) -> bool:
         return self.standing.is_authorised
 
+    @property
+    def frames_count(self) -> int:
+        """How many frames the client has sent."""
+        return self.connection.frames_count
+
     def receive(self, data: bytes, now_ms: int) -> None:
         self.now_ms = now_ms
         try:

@@ -23,6 +23,8 @@ class Quotas:
         # Over one of these it is refused as quota exceeded.
         self.connections: int = limits.CONNECTIONS_MAX
         self.connections_without_token: int = limits.GUESTS_MAX
+        self.connects_per_second: int = NO_LIMIT
+        self.frames_per_second: int = NO_LIMIT
         self.sessions_per_connection: int = limits.CHANNEL_MAX + 1
         self.links_per_connection: int = limits.LINKS_PER_CONNECTION_MAX
         self.receivers_per_entity: int = limits.RECEIVERS_PER_ENTITY_MAX
@@ -78,6 +80,8 @@ SETTABLE: Final[dict[str, tuple[int, int]]] = {
     "store-mb": (1, 1 << 30),
     "connections": (1, 100_000),
     "connections-without-token": (1, 100_000),
+    "connects-per-second": (1, 1_000_000),
+    "frames-per-second": (10, 10_000_000),
     "sessions-per-connection": (1, limits.CHANNEL_MAX + 1),
     "links-per-connection": (4, limits.LINKS_PER_CONNECTION_MAX),  # two of them to $cbs
     "receivers-per-entity": (1, 100_000),
@@ -87,4 +91,11 @@ SETTABLE: Final[dict[str, tuple[int, int]]] = {
     "sql-filters-per-topic": (1, 100_000),
     "correlation-filters-per-topic": (1, 1_000_000),
 }
-CAN_BE_OFF: Final = ("operations-per-second", "entity-operations-per-second", "memory-mb", "store-mb")
+CAN_BE_OFF: Final = (
+    "operations-per-second",
+    "entity-operations-per-second",
+    "memory-mb",
+    "store-mb",
+    "connects-per-second",
+    "frames-per-second",
+)

@@ -47,6 +47,10 @@ class ClientConnection(asyncio.Protocol):
         self.is_reading = True
         self.held_bytes = 0  # read, and not yet taken from the peer by the pump
         self.lingering: Timer | None = None  # until it is cut off
+        self.slowing: Timer | None = None  # until it is read again: it had sent too many frames
+        self.frames_count = 0  # at the last look
+        self.counted_ms = 0  # since when its frames are counted, and how many it had sent then
+        self.counted_frames = 0
 
     # -- what the transport says --------------------------------------------------------------------------------
 
@@ -63,6 +67,25 @@ class ClientConnection(asyncio.Protocol):
         except Exception as error:
             self.fail(error)
         self.pump.on_read(self, len(data))
+        if self.pump.frames_per_second:
+            self.count_frames(self.pump.frames_per_second)
+
+    def count_frames(self, per_second: int) -> None:
+        """Who sends more is read no faster: what is too much waits in its socket."""
+        now_ms = self.pump.clock.real_ms()
+        if now_ms - self.counted_ms >= 1_000:
+            self.counted_ms = now_ms
+            self.counted_frames = self.frames_count
+        self.frames_count = self.peer.frames_count
+        sent = self.frames_count - self.counted_frames
+        if sent > per_second and self.slowing is None:
+            wait_ms = sent * 1_000 // per_second - (now_ms - self.counted_ms)
+            self.set_reading(False)
+            self.slowing = self.pump.clock.call_at(self.pump.clock.now_ms() + wait_ms, self.read_again)
+
+    def read_again(self) -> None:
+        self.slowing = None
+        self.set_reading(self.pump.may_read() and not self.peer.has_commands)
 
     def eof_received(self) -> None:
         """The transport closes itself. A client that has stopped sending gets no more deliveries."""
@@ -72,8 +95,9 @@ class ClientConnection(asyncio.Protocol):
         if self.is_lost:
             return
         self.is_lost = True
-        if self.lingering is not None:
-            self.lingering.cancel()
+        for timer in (self.lingering, self.slowing):
+            if timer is not None:
+                timer.cancel()
         if self.on_lost is not None:
             self.on_lost(self)
         if isinstance(error, OSError) and not self.is_closing:
@@ -123,6 +147,8 @@ class ClientConnection(asyncio.Protocol):
     def set_reading(self, is_reading: bool) -> None:
         transport = self.transport
         if is_reading == self.is_reading or transport is None or self.is_lost or transport.is_closing():
+            return
+        if is_reading and self.slowing is not None:
             return
         self.is_reading = is_reading
         if is_reading:

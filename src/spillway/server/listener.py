@@ -17,6 +17,7 @@ from typing import Final, cast
 
 from spillway.model import limits
 from spillway.model.errors import BrokerError, QuotaExceeded
+from spillway.model.quotas import NO_LIMIT
 from spillway.server import sniff
 from spillway.server.connection import ClientConnection
 from spillway.server.lobby import Lobby
@@ -88,6 +89,13 @@ def is_loopback(address: str) -> bool:
     return bool((mapped or ip).is_loopback)
 
 
+def address_of(sock: socket.socket) -> str:
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:  # gone already
+        return ""
+
+
 OpenStream = Callable[[], asyncio.Protocol | None]  # to the broker, through somebody else's protocol
 # Speaks HTTP on a connection; given a way to the broker and the socket, if that can be read past the transport.
 Http = Callable[[OpenStream, socket.socket | None], asyncio.Protocol]
@@ -116,6 +124,9 @@ class Door:
         self.told_full: dict[ClientConnection, int] = {}  # there is no room for them -> when they must go
         self.refused_count = 0
         self.logged_ms = 0
+        self.connects_per_second: int = NO_LIMIT  # of one address
+        self.second = 0
+        self.came: dict[str, int] = {}  # by address, how many connected in this second
         self.tasks: set[asyncio.Task[None]] = set()
 
     def run(self, task: asyncio.Task[None]) -> None:
@@ -132,6 +143,21 @@ class Door:
             self.tell_full(connection)
         self.lobby.enter_stranger(connection, self.pump.clock.real_ms())
         return connection
+
+    def is_slow_enough(self, sock: socket.socket) -> bool:
+        """Whether its address has not connected too often in this second."""
+        second = self.pump.clock.real_ms() // 1_000
+        if second != self.second:
+            self.second = second
+            self.came.clear()
+        address = address_of(sock)
+        self.came[address] = self.came.get(address, 0) + 1
+        if self.came[address] == self.connects_per_second + 1:
+            log.warning("client=%s connects too often (limit connects-per-second): closed", address)
+        if self.came[address] <= self.connects_per_second:
+            return True
+        self.refused_count += 1
+        return False
 
     def tell_full(self, connection: ClientConnection) -> None:
         now_ms = self.pump.clock.real_ms()
@@ -214,6 +240,9 @@ class Listener:
                 self.loop.remove_reader(listening.fileno())
                 self.loop.call_later(ACCEPT_AGAIN_S, self.accept_again, listening)
                 return
+            if self.door.connects_per_second and not self.door.is_slow_enough(sock):
+                sock.close()
+                continue
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # asyncio misses sockets accepted like this one
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -240,10 +269,7 @@ class Arrival:
         self.is_watched = False
         self.again: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
-        try:
-            self.address = str(sock.getpeername()[0])
-        except OSError:  # gone already
-            self.address = ""
+        self.address = address_of(sock)
         door.lobby.enter_silent(self, door.pump.clock.real_ms())
 
     def look(self) -> None:

@@ -85,10 +85,12 @@ class NamespaceServer:
         self.audit = AuditLog(options.name, rights.book, self.clock)
         self.pump = Pump(options.name, self.core, journal, self.clock, self.numbers, self.loop, on_fatal)
         self.pump.pending_bytes_pause = quotas.pending_bytes_pause()
+        self.pump.frames_per_second = quotas.frames_per_second
         self.lobby = Lobby(quotas.connections_without_token)
         self.door = Door(
             self.pump, self.lobby, self.make_peer, tls, http, options.is_clear_text_allowed, quotas.connections
         )
+        self.door.connects_per_second = quotas.connects_per_second
         self.listeners: list[Listener] = []
         self.reviewed_revision = rights.book.revision
         self.reviewed_ms = 0

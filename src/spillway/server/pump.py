@@ -17,6 +17,7 @@ from spillway.broker.decided import Decided
 from spillway.broker.effects import Answer, Deliver, Dropped, Effect, Load, Report, Restarted
 from spillway.model import limits
 from spillway.model.errors import BrokerError, ConnectionForced
+from spillway.model.quotas import NO_LIMIT
 from spillway.model.records import Rows, Turn
 from spillway.server.clock import Clock, Timer
 from spillway.server.numbers import Numbers
@@ -46,6 +47,8 @@ class PumpedPeer(Protocol):
     def is_closed(self) -> bool: ...
     @property
     def is_authorised(self) -> bool: ...
+    @property
+    def frames_count(self) -> int: ...
     def receive(self, data: bytes, now_ms: int) -> None: ...
     def take_commands(self, count_max: int, bytes_max: int) -> list[Command]: ...
     def perform(self, effect: Effect, now_ms: int) -> bool: ...
@@ -117,6 +120,7 @@ class Pump:
         self.last_ticket = 0
         self.is_scheduled = False
         self.pending_bytes_pause: int = limits.PENDING_BYTES_PAUSE
+        self.frames_per_second: int = NO_LIMIT  # of one connection
         self.held_bytes = 0  # of all connections: read, and not yet decided
         self.is_paused = False  # too much is waiting for the disk: no socket is read
         self.is_held = False
