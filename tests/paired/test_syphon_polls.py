@@ -1,13 +1,19 @@
-"""How long the syphon waits in a receive: the SDK's receive is scripted, everything else is real."""
+"""How long the syphon waits in a receive, and what that costs (contract F9, F10)."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any, cast
 
+import pytest
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
+from spillway.client.control import ControlClient
 from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
+from spillway.paired.ledger import EMPTY_RECEIVE
 from spillway.paired.pairing import Pairing
 from spillway.paired.syphon import SHORT_POLL_S, QueueSyphon
+from tests.paired.namespaces import Namespaces, eventually
 
 CONNECTION = "Endpoint=sb://{}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5"
 LONG_S = 900.0
@@ -20,9 +26,9 @@ class ScriptedReceiver:
         self.counts = list(counts)
         self.waits_s: list[float] = []
 
-    async def receive_messages(self, max_message_count: int, max_wait_time: float) -> list[object]:
+    async def receive_messages(self, max_message_count: int, max_wait_time: float) -> list[ServiceBusMessage]:
         self.waits_s.append(max_wait_time)
-        return [object()] * self.counts.pop(0)
+        return [ServiceBusMessage("x")] * self.counts.pop(0)
 
 
 async def waits_s(*counts: int) -> list[float]:
@@ -48,3 +54,61 @@ async def test_after_messages_came_a_short_poll_takes_out_what_the_sdk_has_left(
     """The SDK may have been handed more than it was asked for. It returns the rest with the next receive, but only when
     the wait of that is over: with the long one, past the end of their locks."""
     assert await waits_s(200, 50, 0, 0) == [LONG_S, SHORT_POLL_S, SHORT_POLL_S, LONG_S]
+
+
+class Month:
+    """A clock that stands still but for the waits of a scripted receiver, and thirty days of it."""
+
+    END_S = 30 * 24 * 3600.0
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.polls = 0
+
+    async def receive_messages(self, max_message_count: int, max_wait_time: float) -> list[object]:
+        if self.now_s >= self.END_S:
+            raise asyncio.CancelledError
+        self.now_s += max_wait_time
+        self.polls += 1
+        return []
+
+
+@pytest.mark.contract("F9", "F10")
+async def test_ten_idle_backlog_queues_cost_28_800_receives_in_thirty_days() -> None:
+    primary = MessagingFactory.from_connection_string(CONNECTION.format("one"))
+    secondary = MessagingFactory.from_connection_string(CONNECTION.format("two"))
+    manager = NamespaceManager.from_connection_string(CONNECTION.format("two"))
+    options = SendAvailabilityPairedNamespaceOptions(manager, secondary)
+    assert options.syphon_long_poll == timedelta(minutes=15)
+    paths = [f"one/x-servicebus-transfer/{index}" for index in range(10)]
+    pairing = Pairing(primary, options, paths)
+    polls = 0
+    for path in paths:
+        month: Any = Month()
+        with pytest.raises(asyncio.CancelledError):
+            await QueueSyphon(pairing, path)._serve(cast(ServiceBusReceiver, month))
+        polls += month.polls
+    assert polls == 28_800 == 10 * 4 * 24 * 30
+    assert secondary.ledger.operations(EMPTY_RECEIVE) == 28_800
+    for closable in (primary, secondary, manager):
+        await closable.close()
+
+
+@pytest.mark.contract("F10")
+async def test_ten_real_queues_polled_every_second_cost_ten_receives_a_second_in_both_ledgers(
+    namespaces: Namespaces,
+) -> None:
+    async with namespaces.paired(10, enable_syphon=True) as pair:
+        ledger = pair.secondary.ledger
+        await eventually(lambda: ledger.operations(EMPTY_RECEIVE) >= 10)
+        loop = asyncio.get_running_loop()
+        begun_s, before = loop.time(), ledger.operations(EMPTY_RECEIVE)
+        await eventually(lambda: ledger.operations(EMPTY_RECEIVE) >= before + 30)
+        rate = (ledger.operations(EMPTY_RECEIVE) - before) / (loop.time() - begun_s)
+        paths = [pair.backlog_path(index) for index in range(10)]
+    # One poll takes its second and a little for the way there and back: never more than ten a second.
+    assert 8.0 <= rate <= 11.0
+    rows = ControlClient(namespaces.secondary.connection_string).ask("GET", "ledger")["rows"]
+    counted = sum(row["operations"] for row in rows if row["kind"] == "empty_receive" and row["entity"] in paths)
+    # A receive that was under way when the syphon was closed is counted by the broker alone.
+    assert 0 <= counted - ledger.operations(EMPTY_RECEIVE) <= 10

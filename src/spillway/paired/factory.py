@@ -17,6 +17,7 @@ from spillway.paired.clients import QueueClient, TopicClient
 from spillway.paired.endpoints import host_of
 from spillway.paired.errors import FactoryClosed, PairingError
 from spillway.paired.events import Event, Events
+from spillway.paired.ledger import ClientLedger
 from spillway.paired.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
 from spillway.paired.outlet import Outlet, close_quietly
 from spillway.paired.pairing import Pairing
@@ -106,6 +107,7 @@ class MessagingFactory:
         self.operation_timeout_s = float(operation_timeout)
         self.policy = FailoverPolicy()  # of a factory that is not paired: what to try again
         self.events = Events()
+        self.ledger = ClientLedger(self.namespace_name)  # what this factory made the namespace do
         self.in_flight = InFlight(max_in_flight, max_in_flight_bytes)
         self.senders_per_entity = senders_per_entity
         self.pairing: Pairing | None = None

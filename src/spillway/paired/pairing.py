@@ -12,6 +12,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from spillway.paired import events
 from spillway.paired.backlog import BacklogQueue, Rotation
 from spillway.paired.failover import Change, Machine, State
+from spillway.paired.ledger import PING
 from spillway.paired.outlet import Outlet, Parcel
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Watch:
             is_lasting = self.pairing.options.policy.is_lasting(error)
             self._take(self.machine.on_ping_failed(error, is_lasting, self._loop.time()))
         else:
+            primary.ledger.count(self.machine.path, PING)
             self.pairing.events.tell(events.PINGED, self.machine.path, answered=True)
             self._take(self.machine.on_ping_answered(self._loop.time()))
 

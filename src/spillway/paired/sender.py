@@ -19,6 +19,7 @@ from spillway.paired.aliases import partition_key_of, raw_of, refuse_aliases, se
 from spillway.paired.backlog import BacklogQueue, BacklogUnavailable
 from spillway.paired.errors import BacklogUnavailableError, EntityFailed, SchedulingError, wrapped
 from spillway.paired.failover import Route
+from spillway.paired.ledger import CANCEL, SCHEDULE, SEND
 from spillway.paired.outlet import Outgoing, Parcel
 from spillway.paired.policy import FailoverPolicy, Verdict
 
@@ -99,6 +100,8 @@ class MessageSender:
             )
         if numbers:
             await self._call_primary(lambda sender, left_s: _cancel(sender, numbers, left_s), timeout)
+            for _ in numbers:
+                self.factory.ledger.count(self.path, CANCEL)
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         self._check_open()
@@ -183,6 +186,8 @@ class MessageSender:
             else:
                 if watch is not None:
                     watch.on_success()
+                for message in messages:
+                    self.factory.ledger.count(self.path, SEND if due is None else SCHEDULE, body_bytes(raw_of(message)))
                 return numbers
 
     def _after_failure(
@@ -304,6 +309,8 @@ class MessageSender:
                 pairing.backlog_failed(queue, error)
                 tried.add(queue.path)
             else:
+                for message in group:
+                    pairing.secondary.ledger.count(queue.path, SEND, body_bytes(raw_of(message)))
                 pairing.backlog_took(queue, len(group), self.path)
                 return
 
@@ -376,9 +383,12 @@ def prepare(message: Outgoing) -> int:
 
 def weight(raw: AmqpAnnotatedMessage) -> int:
     """What a message costs in memory, roughly."""
-    if raw.body_type is AmqpMessageBodyType.DATA:
-        return MESSAGE_OVERHEAD_BYTES + sum(len(part) for part in raw.body)
-    return MESSAGE_OVERHEAD_BYTES
+    return MESSAGE_OVERHEAD_BYTES + body_bytes(raw)
+
+
+def body_bytes(raw: AmqpAnnotatedMessage) -> int:
+    """Of data; a structured body is not weighed."""
+    return sum(len(part) for part in raw.body) if raw.body_type is AmqpMessageBodyType.DATA else 0
 
 
 def coalescing_key(message: Outgoing) -> str | None:

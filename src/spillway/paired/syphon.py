@@ -19,9 +19,10 @@ from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostEr
 
 from spillway.paired import events
 from spillway.paired.aliases import Malformed, restore, to_ms
+from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
 from spillway.paired.outlet import GRACE_S, Parcel, close_quietly
 from spillway.paired.policy import Verdict
-from spillway.paired.sender import BUSY_WAIT_S, coalescing_key, split, weight
+from spillway.paired.sender import BUSY_WAIT_S, body_bytes, coalescing_key, split, weight
 from spillway.paired.types import Inexpressible
 
 if TYPE_CHECKING:
@@ -145,6 +146,11 @@ class QueueSyphon:
         async with asyncio.timeout(wait_s + self.pairing.secondary.operation_timeout_s + GRACE_S):
             messages = await receiver.receive_messages(BATCH, max_wait_time=wait_s)
         self.is_drained = is_idle and not messages
+        ledger = self.pairing.secondary.ledger
+        for message in messages:
+            ledger.count(self.path, RECEIVE, body_bytes(message.raw_amqp_message))
+        if not messages:
+            ledger.count(self.path, EMPTY_RECEIVE)
         if is_long:
             self.pairing.events.tell(events.SYPHON_POLLED, self.path, received=len(messages))
         return messages
@@ -192,6 +198,7 @@ class QueueSyphon:
             path, home = restore(message, self._age_ms(message))
         except Malformed as error:
             await receiver.dead_letter_message(message, error.reason, error.description)
+            self.pairing.secondary.ledger.count(self.path, SETTLE)
             self.pairing.events.tell(events.SYPHON_DEAD_LETTERED, self.path, error=error)
             return
         except Inexpressible as error:
@@ -286,6 +293,7 @@ class QueueSyphon:
         for item in items:
             destination.sending.remove(item)
             self.done.append(item)
+            primary.ledger.count(destination.path, SEND, body_bytes(item.home))
         destination.pause_s = PAUSE_S
         destination.is_reported = False
         self.pairing.events.tell(events.SYPHONED, destination.path, len(items), queue=self.path)
@@ -313,6 +321,8 @@ class QueueSyphon:
             except (MessageLockLostError, MessageAlreadySettled) as error:
                 # The primary has it; the backlog will hand it out again. The duplicate window makes one of the two.
                 self.pairing.events.tell(events.SYPHON_REPEATED, self.path, error=error)
+            else:
+                self.pairing.secondary.ledger.count(self.path, SETTLE)
 
     async def _renew(self, receiver: ServiceBusReceiver) -> None:
         """Locks of what takes long, for a while; what cannot be renewed is somebody else's now."""
@@ -324,6 +334,8 @@ class QueueSyphon:
                     continue
                 if now_s - item.since_s > HOLD_S or not await _renewed(receiver, item.received):
                     lost.append(item)
+                else:
+                    self.pairing.secondary.ledger.count(self.path, RENEW)
             waiting = [item for item in lost if item in destination.items]  # a send under way goes on
             for item in waiting:
                 destination.items.remove(item)

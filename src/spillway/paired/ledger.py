@@ -1,0 +1,78 @@
+"""The ledger of what a client makes a namespace do: kinds, minutes and lines are those of the broker's own.
+
+docs/ledger.md explains them. For namespaces that one does not own it is the only ledger there is. The bytes are those
+of the bodies: what the SDK adds when it encodes a message is not known here.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from spillway.model.ledger import (
+    CANCEL,
+    EMPTY_RECEIVE,
+    KIND_NAMES,
+    PING,
+    RECEIVE,
+    RENEW,
+    SCHEDULE,
+    SEND,
+    SETTLE,
+    Count,
+    LedgerRow,
+    line_of,
+    minute_of,
+    units_of,
+)
+
+__all__ = ["CANCEL", "EMPTY_RECEIVE", "PING", "RECEIVE", "RENEW", "SCHEDULE", "SEND", "SETTLE", "ClientLedger"]
+
+ROWS_MAX: Final = 100_000  # minutes, entities and kinds that are kept apart; the totals are kept for ever
+
+
+def wall_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class ClientLedger:
+    def __init__(self, namespace: str, now_ms: Callable[[], int] = wall_ms) -> None:
+        self.namespace = namespace
+        self.now_ms = now_ms
+        self._rows: dict[tuple[int, str, int], Count] = {}
+        self._totals: dict[tuple[str, int], Count] = {}
+
+    def count(self, entity: str, kind: int, size_bytes: int = 0) -> None:
+        """One operation."""
+        units = units_of(size_bytes)
+        key = (minute_of(self.now_ms()), entity, kind)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = Count()
+            if len(self._rows) > ROWS_MAX:
+                del self._rows[next(iter(self._rows))]
+        row.add(1, units, size_bytes)
+        total = self._totals.get((entity, kind))
+        if total is None:
+            total = self._totals[entity, kind] = Count()
+        total.add(1, units, size_bytes)
+
+    def operations(self, kind: int, entity: str | None = None) -> int:
+        """How many of a kind so far, at one entity or at all."""
+        return sum(
+            count.operations
+            for (each, counted), count in self._totals.items()
+            if counted == kind and entity in (None, each)
+        )
+
+    def totals(self) -> dict[str, dict[str, int]]:
+        """Operations by entity and the kind's name."""
+        found: dict[str, dict[str, int]] = {}
+        for (entity, kind), count in self._totals.items():
+            found.setdefault(entity, {})[KIND_NAMES[kind]] = count.operations
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """One line of JSON a minute, entity and kind, as in the broker's sealed days."""
+        for (minute, entity, kind), count in self._rows.items():
+            row = LedgerRow(minute, entity, kind, count.operations, count.units, count.size_bytes)
+            yield line_of(self.namespace, row)

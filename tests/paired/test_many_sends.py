@@ -1,0 +1,114 @@
+"""Many sends in flight on one factory, what bounds them, and a primary that falls silent (contract G6 to G12)."""
+
+import asyncio
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from spillway.paired import MessagingFactory
+from spillway.paired.bound import InFlight
+from tests.paired.namespaces import Namespaces
+from tests.tools.relay import Relay
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.contract("G6", "G10")
+async def test_two_hundred_sends_in_flight_share_a_few_senders_and_each_hears_its_own_outcome(
+    namespaces: Namespaces,
+) -> None:
+    path = namespaces.queue()
+    async with namespaces.primary_factory(senders_per_entity=4) as factory:
+        sender = factory.create_message_sender(path)
+        good = [sender.send_messages(ServiceBusMessage(f"message {number}")) for number in range(200)]
+        bad = ServiceBusMessage("bad")
+        bad.application_properties = {"nonsense": object()}
+        outcomes = await asyncio.gather(*good[:100], sender.send_messages(bad), *good[100:], return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes if outcome is not None] == [TypeError]
+        assert outcomes[100] is not None
+        outlet = factory.outlet(path)
+        assert len(outlet.idle) <= 4
+    bodies = await namespaces.bodies(namespaces.primary, path)
+    assert sorted(bodies) == sorted(f"message {number}" for number in range(200))
+
+
+@pytest.mark.contract("G8", "G9")
+async def test_overlapped_sends_over_a_long_way_finish_in_a_fraction_of_a_loops_time(namespaces: Namespaces) -> None:
+    path = namespaces.queue()
+    loop = asyncio.get_running_loop()
+    with Relay("127.0.0.1", namespaces.primary.port, delay_ms=35) as relay:
+        far = namespaces.primary.connection_string.replace(f":{namespaces.primary.port}", f":{relay.port}")
+        async with MessagingFactory.from_connection_string(far) as factory:
+            sender = factory.create_message_sender(path)
+            await asyncio.gather(*(sender.send_messages(ServiceBusMessage("warm")) for _ in range(4)))
+            begun_s = loop.time()
+            for _ in range(10):
+                await sender.send_messages(ServiceBusMessage("one by one"))
+            alone_s = (loop.time() - begun_s) / 10
+            begun_s = loop.time()
+            await asyncio.gather(*(sender.send_messages(ServiceBusMessage("together")) for _ in range(100)))
+            together_s = loop.time() - begun_s
+    assert alone_s >= 0.07  # the way there and back
+    assert together_s < 100 * alone_s / 5
+
+
+@pytest.mark.contract("G11")
+async def test_the_eleventh_send_waits_until_one_of_ten_is_done() -> None:
+    bound = InFlight(10, 1_000_000)
+    for _ in range(10):
+        await bound.enter(1, 100)
+    eleventh = asyncio.create_task(bound.enter(1, 100))
+    await asyncio.sleep(0)
+    assert (bound.count, bound.waiting_count, eleventh.done()) == (10, 1, False)
+    bound.leave(1, 100)
+    await eleventh
+    assert (bound.count, bound.waiting_count) == (10, 0)
+
+
+async def test_bytes_are_bounded_too_in_order_and_a_large_one_goes_alone() -> None:
+    bound = InFlight(10, 1_000)
+    await bound.enter(1, 5_000)
+    small = asyncio.create_task(bound.enter(1, 10))
+    await asyncio.sleep(0)
+    assert not small.done()
+    bound.leave(1, 5_000)
+    await small
+    large = asyncio.create_task(bound.enter(1, 2_000))
+    behind = asyncio.create_task(bound.enter(1, 10))
+    await asyncio.sleep(0)
+    assert (large.done(), behind.done()) == (False, False)  # nobody overtakes
+    large.cancel()
+    await asyncio.gather(large, return_exceptions=True)
+    await behind
+    assert (bound.count, bound.bytes) == (2, 20)
+
+
+@pytest.mark.contract("G12")
+async def test_a_send_for_which_there_is_no_room_in_time_is_told_so_by_the_settings_name(
+    namespaces: Namespaces,
+) -> None:
+    path = namespaces.queue()
+    async with namespaces.primary_factory(max_in_flight=1) as factory:
+        await factory.in_flight.enter(1, 10)
+        with pytest.raises(OperationTimeoutError, match="max_in_flight"):
+            await factory.create_message_sender(path).send_messages(ServiceBusMessage("x"), timeout=0.2)
+        factory.in_flight.leave(1, 10)
+
+
+async def test_a_primary_that_falls_silent_fails_over_within_one_time_out(namespaces: Namespaces) -> None:
+    path = namespaces.queue()
+    loop = asyncio.get_running_loop()
+    async with namespaces.paired(1, operation_timeout=6.0) as pair:
+        sender = pair.primary.create_message_sender(path)
+        await sender.send_messages(ServiceBusMessage("before"))
+        namespaces.primary.pause()
+        try:
+            begun_s = loop.time()
+            await sender.send_messages(ServiceBusMessage("during"))
+            assert loop.time() - begun_s <= 6.5
+            assert await namespaces.bodies(namespaces.secondary, pair.backlog_path(0)) == ["during"]
+        finally:
+            namespaces.primary.resume()
+        await pair.until("recovered")
+        await sender.send_messages(ServiceBusMessage("after"))
