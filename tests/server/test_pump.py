@@ -179,6 +179,20 @@ async def test_reading_stops_when_too_much_waits_for_the_disk_and_goes_on_at_hal
     assert late_sock.is_reading
 
 
+async def test_what_waits_for_an_answer_of_the_store_before_it_is_decided_stops_reading_too(bench: Bench) -> None:
+    _, sock = await sender(bench)
+    budget = bench.core.directory.id_budget
+    budget.held_bytes = limits.PENDING_BYTES_PAUSE
+    bench.bring(sock, send(1))
+    await bench.settle()
+    assert not sock.is_reading
+    assert not bench.pump.is_idle()
+    budget.held_bytes = 0
+    bench.pump.wake()
+    await bench.settle()
+    assert sock.is_reading
+
+
 async def test_one_connection_is_not_read_further_before_what_it_brought_was_taken(bench: Bench) -> None:
     _, sock = await sender(bench)
     _, other_sock = bench.connect()

@@ -118,7 +118,15 @@ def test_a_queue_with_sessions_looks_for_duplicates_over_all_of_them(live: LiveB
 
 
 @pytest.mark.contract("H15")
-def test_javascript_sends_an_id_twice_and_finds_it_once(live: LiveBroker, js: JsClient, once: str) -> None:
+def test_javascript_sends_an_id_twice_and_finds_it_once(live: LiveBroker, js: JsClient) -> None:
+    once = "once-in-javascript"
+    made = js(
+        "admin",
+        connectionString=live.connection_string,
+        method="createQueue",
+        args=[once, {"requiresDuplicateDetection": True, "duplicateDetectionHistoryTimeWindow": "PT1M"}],
+    )
+    assert (made["requiresDuplicateDetection"], made["duplicateDetectionHistoryTimeWindow"]) == (True, "PT1M")
     js("send", queue=once, message={"body": "first", "messageId": "a"})
     js("send", queue=once, message={"body": "second", "messageId": "a"})
     js("send", queue=once, message={"body": "a number", "messageId": 7})
