@@ -22,7 +22,7 @@ def programs(language: str) -> list[str]:
 def test_the_python_of_the_guide_passes(run_pytest: RunPytest) -> None:
     files = {f"test_{number}": program for number, program in enumerate(programs("python"))}
     tests = sum(len(re.findall(r"def test_", program)) for program in files.values())
-    assert (len(files), tests) == (3, 4)
+    assert (len(files), tests) == (4, 5)
     run_pytest("-W", "error::pytest.PytestUnhandledThreadExceptionWarning", **files).assert_outcomes(passed=tests)
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -219,17 +220,21 @@ def test_nothing_is_left_of_a_namespace() -> None:
         with LocalNamespace() as namespace:
             queue = namespace.queue()
             namespace.send(queue, "x")
-            with namespace.administration() as administration:
-                administration.get_queue(queue)
+            administration = namespace.administration()
+            administration.get_queue(queue)
             port = namespace.port
             careless = [socket.create_connection(("localhost", port)) for _ in range(2)]  # nobody waits for them
             careless[1].sendall(b"AMQP\x03\x01\x00\x00")
             assert careless[1].recv(8) == b"AMQP\x03\x01\x00\x00"
+        administration.close()
         for sock in careless:
             sock.close()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("localhost", port))
-    gc.collect()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert [str(warning.message) for warning in warned] == []
     assert [thread.name for thread in threading.enumerate()] == threads
     assert open_files() == files
     assert {name for name in set(os.listdir(tempfile.gettempdir())) - temporary if name.startswith("spillway")} == set()

@@ -37,3 +37,8 @@ class Front:
         """Let go of idle clients; a request that is being answered is answered first."""
         if self.connections is not None:
             self.connections.stop()
+
+    def abort(self) -> None:
+        """Nobody is waited for any more."""
+        if self.connections is not None:
+            self.connections.abort()

@@ -68,6 +68,11 @@ class Connections:
             assert isinstance(connection, HttpConnection), "every connection here is ours"
             connection.leave()
 
+    def abort(self) -> None:
+        """End what is left now: a client with TLS need not answer our goodbye."""
+        for connection in list(self.state.connections):
+            connection.transport.abort()
+
 
 class HttpConnection(H11Protocol):
     def __init__(self, together: Connections, open_stream: Opener, raw: socket.socket | None) -> None:

@@ -100,6 +100,8 @@ class HostedNamespace:
         finally:
             self.front.stop()
             await self.server.stop(self._goodbye_s)
+            self.front.abort()
+            await asyncio.sleep(0)  # for the transports to hear of it
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
