@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import re
+import socket
 
 import pytest
 from hypothesis import given
@@ -185,6 +186,22 @@ def test_who_manages_one_entity_forwards_to_another_only_with_send_there(client:
         assert answer.status == status, (target, headers)
         if status == 401:
             assert "MissingToken: forwarding to" in answer.detail
+
+
+def test_a_request_whose_rule_goes_while_its_body_is_on_its_way_is_refused(broker: LiveBroker, client: Client) -> None:
+    client.ask("PUT", "/q", queue(rule("own", "Manage,Send,Listen", keys(ONE, TWO))))
+    signed = token(f"https://localhost:{client.port}", ONE, "own")
+    body = entry("QueueDescription", "<UserMetadata>changed</UserMetadata>").encode()
+    head = (
+        f"PUT /q HTTP/1.1\r\nHost: localhost\r\nAuthorization: {signed}\r\nIf-Match: *\r\nContent-Length: {len(body)}"
+    )
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as slow:
+        slow.sendall(f"{head}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert slow.recv(100).startswith(b"HTTP/1.1 100"), "who asks was let in, and is waited for"
+        client.ask("PUT", "/q", queue(), headers={"If-Match": "*"})
+        slow.sendall(body)
+        assert slow.recv(100).startswith(b"HTTP/1.1 401")
+    assert "changed" not in client.ask("GET", "/q").body
 
 
 def test_twelve_rules_are_allowed_and_work(client: Client) -> None:

@@ -53,6 +53,17 @@ def test_rules_change_with_an_update_and_go_with_the_entity(core: Core, path: st
     assert core.namespace.directory.book.of(path) == []
 
 
+def test_a_name_is_known_as_long_as_some_rule_has_it(core: Core) -> None:
+    book = core.namespace.directory.book
+    core.apply(UpdateEntity(9, "q", ruled(AccessRule("own", SEND, ONE, TWO))))
+    assert book.knows("OWN") and book.knows("all")
+    core.apply(DeleteEntity(9, "t"))
+    assert book.knows("own") and not book.knows("all")
+    core.apply(DeleteEntity(9, "q"))
+    assert not book.knows("own")
+    assert book.name_counts == {} and book.by_secret == {} and book.by_scope == {}
+
+
 def test_rules_that_nobody_lost_a_right_by_need_no_second_look(core: Core) -> None:
     book = core.namespace.directory.book
     revision = book.revision
@@ -105,6 +116,9 @@ def test_a_subscription_has_none_of_its_own(core: Core) -> None:
         ("t/Subscriptions", "t"),
         ("t/subscriptions/s/rules/r", "t"),
         ("a/subscriptionsx", "a/subscriptionsx"),
+        ("a//$management", "a"),
+        ("a//Subscriptions//s", "a"),
+        ("a/Subscriptions//$management", "a"),
         ("a$b", "a$b"),
         ("$cbs", ""),
         ("$Resources/queues", ""),

@@ -196,7 +196,7 @@ def misuse_over_amqp(heard: Heard) -> None:
         heard.sign(audience, valid_s=-10),
         heard.sign("sb://elsewhere/q"),
         heard.sign(audience, key=STRANGER),
-        heard.sign(audience, name=quote(STRANGER)),
+        heard.sign(audience, name=STRANGER),
         f"SharedAccessSignature sr={STRANGER}&sig={STRANGER}&se={STRANGER}&skn={STRANGER}",
         STRANGER,
         f"SharedAccessKey={STRANGER}",

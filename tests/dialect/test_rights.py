@@ -309,7 +309,10 @@ def test_a_key_with_the_name_of_another_rule_is_refused_in_the_same_words_as_a_w
 
 def test_a_missing_second_key_opens_nothing() -> None:
     """Not even to who knows with what the broker computes in its place."""
-    rights = Rights([AccessRule("one", MANAGE, "the-only-key")])
+    rule = AccessRule("one", MANAGE, "the-only-key")
+    assert rule.has_key("the-only-key")
+    assert not rule.has_key("") and not rule.has_key("\x00" * 32)
+    rights = Rights([rule])
     for key in (b"", b"\x00" * 32):
         resource = quote(AUDIENCE, safe="")
         digest = hmac.new(key, f"{resource}\n{EXPIRY}".encode(), hashlib.sha256).digest()

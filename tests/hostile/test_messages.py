@@ -2,6 +2,7 @@
 
 import random
 import time
+from urllib.parse import quote
 
 import proton
 import pytest
@@ -203,6 +204,12 @@ BAD_TOKENS = {
     "a wrong name": sign_sas("sb://localhost/target", "nobody", KEY, SOON),
     "another queue": sign_sas("sb://localhost/target1", KEY_NAME, KEY, SOON),
     "a part of the name": sign_sas("sb://localhost/tar", KEY_NAME, KEY, SOON),
+    "a queue below it": sign_sas("sb://localhost/target/below", KEY_NAME, KEY, SOON),
+    "another host": sign_sas("sb://elsewhere/target", KEY_NAME, KEY, SOON),
+    "a host that begins like it": sign_sas("sb://localhost.example/target", KEY_NAME, KEY, SOON),
+    "encoded twice": sign_sas(quote("sb://localhost/target", safe=""), KEY_NAME, KEY, SOON),
+    "up and down again": sign_sas("sb://localhost/other/../target", KEY_NAME, KEY, SOON),
+    "a resource of nothing but a slash and a dot": sign_sas("/.", KEY_NAME, KEY, SOON),
     "expired": sign_sas("sb://localhost/target", KEY_NAME, KEY, 1_000),
     "no base64": "SharedAccessSignature sr=sb%3A%2F%2Flocalhost%2Ftarget&sig=%FF%00&se=9999999999&skn=x",
     "fields twice": sign_sas("sb://localhost/target", KEY_NAME, KEY, SOON) + "&se=9999999999",
@@ -224,6 +231,18 @@ def test_b20_a_token_that_is_not_good_is_answered_with_401_and_opens_nothing(att
         assert KEY not in properties
         attacker.tell(sender(2))
         attacker.detaches_with("amqp:unauthorized-access")
+
+
+def test_b20_a_megabyte_of_token_is_refused_as_it_comes(attacked: Scene) -> None:
+    before = attacked.growth_bytes
+    with attacked.attacker().open("ANONYMOUS").begin() as attacker:
+        cbs(attacker)
+        token = "SharedAccessSignature sr=" + "x" * 1_000_000
+        in_frames(attacker, 0, put_token(0, "sb://localhost/target", token), 60_000)
+        assert refused_with(attacker) == TOO_LARGE
+        attacker.tell(sender(2))
+        attacker.detaches_with("amqp:unauthorized-access")
+    assert attacked.growth_bytes - before < 16 * MIB
 
 
 def test_b20_answers_that_are_not_taken_end_their_link_before_they_fill_the_memory(attacked: Scene) -> None:

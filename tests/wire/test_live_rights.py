@@ -297,6 +297,7 @@ def test_what_happens_to_rights_is_in_the_audit_log(live: LiveBroker, caplog: py
         live.run(attach(string, "audited", is_sender=True))
     with pytest.raises(Unauthorized):
         live.run(attach(string.replace(shop.primary_key, ONE), "audited", is_sender=False))
+    live.run(purge(string, "audited"))
     http.token = token(f"https://localhost:{http.port}", shop.primary_key, "shop")
     http.ask("DELETE", "/audited")
     http.token = token(f"https://localhost:{http.port}")
@@ -310,6 +311,7 @@ def test_what_happens_to_rights_is_in_the_audit_log(live: LiveBroker, caplog: py
         f'done namespace=wire what=PUT rule={KEY_NAME} {place} text="rule shop has Listen now"',
         f'refused namespace=wire what=attach rule=shop {place} text="{lacking("Send")}"',
         f'refused namespace=wire what=put-token rule=shop {place} text="{bad}"',
+        f"done namespace=wire what=com.microsoft:batch-delete-messages rule=shop {place}",
         f'refused namespace=wire what=http rule=shop {place} text="{lacking("Manage")}"',
         f"done namespace=wire what=DELETE rule={KEY_NAME} {place}",
     ]
@@ -319,6 +321,11 @@ def test_what_happens_to_rights_is_in_the_audit_log(live: LiveBroker, caplog: py
 async def attach(connection_string: str, path: str, is_sender: bool) -> None:
     async with await connect(connection_string) as connection:
         await (connection.sender(path) if is_sender else connection.receiver(path))
+
+
+async def purge(connection_string: str, path: str) -> None:
+    async with await connect(connection_string) as connection:
+        await connection.management(path).batch_delete(10)
 
 
 def lacking(right: str) -> str:

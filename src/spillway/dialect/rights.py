@@ -168,12 +168,15 @@ class Rights:
 
 
 def _signer(rule: AccessRule | None, rule_scope: str, signed: bytes, signature: bytes) -> Grant | None:
-    """The grant of the rule if one of its keys signed this; the same work whether there is such a rule or not."""
+    """The grant of the rule if one of its keys signed this; the same work whether there is such a rule or not.
+
+    A key that is missing signs nothing, though everybody can compute with it.
+    """
     keys = [_NO_KEY, _NO_KEY] if rule is None else [rule.primary_key.encode(), rule.secondary_key.encode()]
     used = ""
     for key in keys:
         # `sr` exactly as transmitted: clients differ in how they write the escapes.
-        expected = hmac.new(key or _NO_KEY, signed, hashlib.sha256).digest()
+        expected = hmac.new(key, signed, hashlib.sha256).digest()
         is_signed = hmac.compare_digest(expected, signature)
         if is_signed and rule is not None and not used:
             used = key.decode()

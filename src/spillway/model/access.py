@@ -21,7 +21,6 @@ NAMESPACE_SCOPE: Final = ""  # of a rule: everything; otherwise the key of a que
 
 _RIGHTS: Final = (("Manage", MANAGE), ("Send", SEND), ("Listen", LISTEN))
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
-_NO_KEY: Final = b"\x00" * 32  # compared with when there is no second key
 
 
 class AccessRule:
@@ -49,9 +48,9 @@ class AccessRule:
     def has_key(self, key: str) -> bool:
         """Whether it is one of the two, in a time that does not tell how nearly."""
         given = key.encode("utf-8", "surrogatepass")
-        is_primary = hmac.compare_digest(self.primary_key.encode() or _NO_KEY, given)
-        is_secondary = hmac.compare_digest(self.secondary_key.encode() or _NO_KEY, given)
-        return (is_primary or is_secondary) and len(given) > 0
+        is_primary = hmac.compare_digest(self.primary_key.encode(), given)
+        is_secondary = hmac.compare_digest(self.secondary_key.encode(), given)
+        return len(given) > 0 and (is_primary or is_secondary)
 
     def allows_the_same(self, other: "AccessRule") -> bool:
         """Whether everybody may do under the other what he may do under this one, and no more."""
@@ -191,6 +190,7 @@ class AccessBook:
     def __init__(self) -> None:
         self.by_scope: dict[str, dict[str, AccessRule]] = {}
         self.by_secret: dict[bytes, dict[str, AccessRule]] = {}  # digest of name and key -> by scope
+        self.name_counts: dict[str, int] = {}
         self.revision = 0
 
     def find(self, scope: str, name: str) -> AccessRule | None:
@@ -203,8 +203,7 @@ class AccessBook:
 
     def knows(self, name: str) -> bool:
         """Whether any rule has this name."""
-        key = name.lower()
-        return any(key in rules for rules in self.by_scope.values())
+        return name.lower() in self.name_counts
 
     def scopes_of(self, name: str, key: str) -> dict[str, AccessRule]:
         """Every scope that has a rule of this name with this key: a password comes without an entity.
@@ -221,7 +220,8 @@ class AccessBook:
         after = {rule.name.lower(): rule for rule in rules}
         if after:
             self.by_scope[scope] = after
-            for rule in after.values():
+            for name, rule in after.items():
+                self.name_counts[name] = self.name_counts.get(name, 0) + 1
                 for key in rule.secrets():
                     self.by_secret.setdefault(_secret(rule.name, key), {})[scope] = rule
         for name, rule in ({} if before is None else before).items():
@@ -231,7 +231,10 @@ class AccessBook:
                 return
 
     def _forget(self, scope: str, rules: dict[str, AccessRule]) -> None:
-        for rule in rules.values():
+        for name, rule in rules.items():
+            self.name_counts[name] -= 1
+            if self.name_counts[name] == 0:
+                del self.name_counts[name]
             for key in rule.secrets():
                 secret = _secret(rule.name, key)
                 scopes = self.by_secret.get(secret)

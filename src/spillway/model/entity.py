@@ -61,8 +61,7 @@ def root_key(path: str) -> str:
         at = key.find(mark, 0, end)
         if at >= 0:
             end = at
-    root = key[:end]
-    return root.removesuffix("/subscriptions")
+    return key[:end].rstrip("/").removesuffix("/subscriptions").rstrip("/")
 
 
 def subscription_name_problem(path: str) -> str | None:

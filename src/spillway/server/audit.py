@@ -21,6 +21,7 @@ REFUSALS_PER_S: Final = 5
 CHANGES_BURST: Final = 5_000
 CHANGES_PER_S: Final = 200
 SHOWN_CHARS_MAX: Final = 200
+NAMES_MAX: Final = 5
 
 
 class Allowance:
@@ -53,8 +54,14 @@ class AuditLog:
 
     def refused(self, where: str, what: str, rule: str, path: str, why: str) -> None:
         if self.refusals.take(self.clock.real_ms()):
-            names = ",".join(name if self.book.knows(name) else "unknown" for name in rule.split(",")) if rule else ""
-            self.write(logging.WARNING, self.refusals, "refused", where, what, names, path, why)
+            self.write(logging.WARNING, self.refusals, "refused", where, what, self.known(rule), path, why)
+
+    def known(self, names: str) -> str:
+        """Those that some rule has; one word for each that none has."""
+        if not names:
+            return ""
+        few = names.split(",", NAMES_MAX)[:NAMES_MAX]
+        return ",".join(name if self.book.knows(name) else "unknown" for name in few)
 
     def done(self, where: str, what: str, rule: str, path: str, change: str = "") -> None:
         if self.changes.take(self.clock.real_ms()):
