@@ -16,7 +16,6 @@ class Difference:
     text: str
 
 
-PARTITIONS = Difference("partitioned entities are not served", 400, "EnablePartitioning true: this version")
 PREMIUM = Difference("recorded on a Premium namespace; ours is Standard", 400, "SubCode=40000. Bad Request.")
 SMALLER = Difference("recorded on a Premium namespace, whose messages are larger", 200, "Kilobytes>256<")
 MADE_SMALLER = Difference(SMALLER.reason, 201, SMALLER.text)
@@ -24,16 +23,10 @@ TOO_LARGE = Difference(PREMIUM.reason, 400, "must be between 256 and 256")
 NEVER_MADE = Difference("follows from a step that was refused: it was never made", 200, "Publicly Listed Services")
 NOT_THERE = Difference("follows from a step that was refused: it was never made", 404, "No service is hosted")
 
-QUEUE_CREATE = "test_mgmt_queue_create_with_queue_description"
 QUEUE_PREMIUM = "test_mgmt_queue_premium_create_with_queue_description"
 TOPIC_PREMIUM = "test_mgmt_topic_premium_create_with_topic_description"
 
 DIFFERENCES: dict[tuple[str, str], dict[int, Difference]] = {
-    ("queues", QUEUE_CREATE): {
-        **dict.fromkeys((2, 3), PARTITIONS),
-        **dict.fromkeys((5, 6), NEVER_MADE),
-        **dict.fromkeys((7, 8), NOT_THERE),
-    },
     ("queues", QUEUE_PREMIUM): {
         **dict.fromkeys((1, 3, 4), PREMIUM),
         2: MADE_SMALLER,
@@ -41,11 +34,6 @@ DIFFERENCES: dict[tuple[str, str], dict[int, Difference]] = {
         7: TOO_LARGE,
         5: NEVER_MADE,
         9: NOT_THERE,
-    },
-    ("topics", "test_mgmt_topic_create_with_topic_description"): {
-        **dict.fromkeys((1, 3), PARTITIONS),
-        **dict.fromkeys((2, 4), NEVER_MADE),
-        **dict.fromkeys((6, 7), NOT_THERE),
     },
     ("topics", TOPIC_PREMIUM): {
         **dict.fromkeys((1, 7, 8), PREMIUM),

@@ -204,6 +204,19 @@ def test_the_status_of_an_entity_is_set_and_shown(client: Any) -> None:
     assert client.get_topic("news").status == "Disabled"
 
 
+def test_a_partitioned_queue_is_sixteen_times_as_large_and_stays_partitioned(client: Any) -> None:
+    made = client.create_queue("parts", enable_partitioning=True, max_size_in_megabytes=2048)
+    assert (made.enable_partitioning, made.max_size_in_megabytes) == (True, 16 * 2048)
+    topic = client.create_topic("part-news", enable_partitioning=True)
+    assert (topic.enable_partitioning, topic.max_size_in_megabytes, topic.support_ordering) == (True, 16_384, False)
+    client.update_queue(made, lock_duration=timedelta(seconds=30))  # says the size as it was shown
+    again = client.get_queue("parts")
+    assert (again.enable_partitioning, again.max_size_in_megabytes) == (True, 16 * 2048)
+    again.enable_partitioning = False
+    with pytest.raises(HttpResponseError, match="EnablePartitioning property of an existing Queue cannot be changed"):
+        client.update_queue(again)
+
+
 def test_forwarding_is_set_shown_and_taken_away(client: Any, broker: BrokerProcess) -> None:
     for name in ("errors", "orders"):
         client.create_queue(name)
@@ -522,6 +535,4 @@ def test_javascript_knows_our_refusals(node: Node) -> None:
     assert node.error("createQueue", "js-twice")["code"] == "MessageEntityAlreadyExistsError"
     refused = node.error("createQueue", "js-forwards", {"forwardTo": "js-nowhere"})
     assert "auto forwarding destination entity does not exist" in refused["message"]
-    refused = node.error("createQueue", "js-duplicates", {"requiresDuplicateDetection": True})
-    assert "this version of Spillway does not serve it" in refused["message"]
     node("deleteQueue", "js-twice")

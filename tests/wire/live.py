@@ -88,6 +88,7 @@ class LiveBroker(HostedNamespace):
         max_size_mb: int = 1024,
         requires_session: bool = False,
         duplicate_window_s: float = 0,
+        is_partitioned: bool = False,
     ) -> str:
         """A queue that no other test uses."""
         settings = EntitySettings()
@@ -97,6 +98,7 @@ class LiveBroker(HostedNamespace):
         settings.dead_letter_on_expiry = dead_letter_on_expiry
         settings.max_size_mb = max_size_mb
         settings.requires_session = requires_session
+        settings.is_partitioned = is_partitioned
         detect_duplicates(settings, duplicate_window_s)
         name = f"q{next(self._names)}"
         self.ask(lambda number: CreateEntity(number, QUEUE, name, settings))

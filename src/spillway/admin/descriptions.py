@@ -39,13 +39,11 @@ ECHOED: Final = READ_ONLY - {"EntityAvailabilityStatus"} | {
 }
 # Accepted with the one value that this version has, shown with it.
 ONE_VALUE: Final = {
-    "EnablePartitioning": "false",
     "EnableSubscriptionPartitioning": "false",
     "FilteringMessagesBeforePublishing": "false",
     "IsAnonymousAccessible": "false",
     "IsClientAffine": "false",
 }
-CANNOT_CHANGE: Final = ("EnablePartitioning",)
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,10 @@ def read_description(element: Element, kind: str, version: str, is_update: bool)
             default_rule = child
         else:
             set_field(settings, name, text_of(child), kind, is_update)
+    if settings.is_partitioned and not is_update:
+        # What is asked for is the size of each partition, what is shown that of all of them.
+        settings.max_size_mb = min(settings.max_size_mb * limits.PARTITIONS, limits.ENTITY_SIZE_MB_MAX)
+        settings.supports_ordering = False
     if kind == SUBSCRIPTION and settings.forward_to:
         settings.auto_delete_ms = FOR_EVER_MS  # as the service answers: what forwards is never idle
     return Asked(kind, settings, frozenset(fields), default_rule)
@@ -91,8 +93,6 @@ def refuse_unserved(name: str, text: str, kind: str, is_update: bool) -> None:
     if only is None or text.lower() == only.lower():
         return
     boolean(name, text)
-    if is_update and name in CANNOT_CHANGE:
-        raise cannot_change(name, kind)
     raise unserved(f"{name} {text[:100]}")
 
 
@@ -119,6 +119,8 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
         settings.is_batched = boolean(name, text)
     elif name == "EnableExpress":
         settings.is_express = boolean(name, text)  # kept and shown: here no message waits in memory for the disk
+    elif name == "EnablePartitioning" and kind != SUBSCRIPTION:
+        settings.is_partitioned = boolean(name, text)
     elif name == "SupportOrdering" and kind == TOPIC:
         settings.supports_ordering = boolean(name, text)  # kept and shown: here messages are always in order
     elif name == "AutoDeleteOnIdle":
@@ -270,10 +272,10 @@ def queue_fields(shown: Description, base: str) -> list[tuple[str, str]]:
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),
         field("AccessedAt", accessed_at(shown)),
-        field("SupportOrdering", "true"),
+        field("SupportOrdering", truth(not settings.is_partitioned)),
         count_details(shown),
         field("AutoDeleteOnIdle", duration_text(settings.auto_delete_ms)),
-        field("EnablePartitioning", "false"),
+        field("EnablePartitioning", truth(settings.is_partitioned)),
         field("EntityAvailabilityStatus", "Available"),
         field("EnableExpress", truth(settings.is_express)),
         *forward("ForwardTo", settings.forward_to, base),
@@ -305,7 +307,7 @@ def topic_fields(shown: Description) -> list[tuple[str, str]]:
         field("SqlFilterCount", str(shown.sql_filter_count)),
         field("CorrelationFilterCount", str(shown.correlation_filter_count)),
         field("AutoDeleteOnIdle", duration_text(settings.auto_delete_ms)),
-        field("EnablePartitioning", "false"),
+        field("EnablePartitioning", truth(settings.is_partitioned)),
         field("EntityAvailabilityStatus", "Available"),
         field("EnableSubscriptionPartitioning", "false"),
         field("EnableExpress", truth(settings.is_express)),

@@ -228,6 +228,10 @@ class Service:
             raise cannot_change("RequiresSession", before.kind)
         if before.settings.requires_duplicate_detection != asked.settings.requires_duplicate_detection:
             raise cannot_change("RequiresDuplicateDetection", before.kind)
+        if "EnablePartitioning" not in asked.names:
+            asked.settings.is_partitioned = before.settings.is_partitioned
+        elif before.settings.is_partitioned != asked.settings.is_partitioned:
+            raise cannot_change("EnablePartitioning", before.kind)
         if call.if_match != "*" and call.if_match != f'"{before.settings.updated_ms}"':
             raise faults.changed_meanwhile()
         path = before.path

@@ -15,9 +15,10 @@ from spillway.broker.message_sessions import MessageSessions
 from spillway.broker.queue import Queue
 from spillway.broker.refill import Refill
 from spillway.broker.status import refuse_status
-from spillway.broker.throttle import Throttle
+from spillway.broker.throttle import Share, Throttle
 from spillway.broker.topic import CompiledRule, PropertyAccess, Subscription, Topic
 from spillway.broker.window import ResidentBudget
+from spillway.model import limits
 from spillway.model.access import AccessBook, access_rules_problem
 from spillway.model.entity import (
     DEAD_LETTER_QUEUE,
@@ -206,7 +207,7 @@ class Directory:
             self.subscription_count += 1
         else:
             queue = Queue(entity_id, path, settings, None, self.tokens, self.budget, loads, Usage())
-            queue.share = self.throttle.share_for(path, 1)
+            queue.share = self._share_for(path, settings)
             self.entity_count += 1
             self.book.put(entity_key(path), settings.access_rules)
         return self._enter(queue, loads)
@@ -223,7 +224,7 @@ class Directory:
     def _add_topic(self, entity_id: int, path: str, settings: EntitySettings) -> Topic:
         loads = self._new_loads()
         topic = Topic(entity_id, path, settings, loads, self.access)
-        topic.share = self.throttle.share_for(path, 1)
+        topic.share = self._share_for(path, settings)
         self.entity_count += 1
         loads.owner = topic
         self._detect_duplicates(topic)
@@ -232,6 +233,9 @@ class Directory:
         self.book.put(entity_key(path), settings.access_rules)
         return topic
 
+    def _share_for(self, path: str, settings: EntitySettings) -> Share | None:
+        return self.throttle.share_for(path, limits.PARTITIONS if settings.is_partitioned else 1)
+
     def _new_loads(self) -> Loads:
         return Loads(self.load_numbers, self.loads)
 
@@ -239,20 +243,29 @@ class Directory:
         loads.owner = queue
         queue.lane.refill_step = Refill(queue, queue.lane)
         queue.faults = self.faults
-        if queue.settings.requires_session and queue.parent is None:
-            queue.sessions = MessageSessions(queue, self.budget, self.receivers)
         if queue.parent is None:
             self._detect_duplicates(queue)
         if target_of(queue.settings, queue.parent is not None):
-            queue.forwarder = Forwarding(queue, self.queues, self.topics, self.access)
+            queue.forwarder = self._forwarding(queue)
+        else:
+            queue.sessions = self._sessions(queue)
         self.queues[entity_key(queue.path)] = queue
         self.by_id[queue.entity_id] = queue
         return queue
+
+    def _sessions(self, queue: Queue) -> MessageSessions | None:
+        if queue.settings.requires_session and queue.parent is None:
+            return MessageSessions(queue, self.budget, self.receivers)
+        return None
+
+    def _forwarding(self, queue: Queue) -> Forwarding:
+        return Forwarding(queue, self.queues, self.topics, self.access, self._sessions(queue))
 
     def _detect_duplicates(self, entity: Entity) -> None:
         settings = entity.settings
         if settings.requires_duplicate_detection:
             entity.duplicates = Duplicates(entity.entity_id, entity.path, settings, entity.loads, self.id_budget)
+            entity.duplicates.is_partitioned = settings.is_partitioned
 
     def recover(self, row: EntityRow) -> Entity:
         """As the store remembers it; what belongs to another comes after it."""
@@ -275,6 +288,8 @@ class Directory:
     def refuse_update(self, entity: Entity, settings: EntitySettings) -> BrokerError | None:
         if settings.requires_duplicate_detection != entity.settings.requires_duplicate_detection:
             return self._cannot_change("RequiresDuplicateDetection", entity)
+        if settings.is_partitioned != entity.settings.is_partitioned:
+            return self._cannot_change("EnablePartitioning", entity)
         if not isinstance(entity, Queue):
             return refuse_status(TOPIC, settings) or self._refuse_access_rules(entity.path, settings)
         if entity.dead_letters is None:
@@ -313,7 +328,10 @@ class Directory:
     def _change_forwarding(self, queue: Queue, decided: Decided) -> None:
         former = queue.forwarder
         if target_of(queue.settings, queue.parent is not None):
-            queue.forwarder = Forwarding(queue, self.queues, self.topics, self.access)
+            queue.forwarder = self._forwarding(queue)
+            if queue.sessions is not None:
+                queue.sessions = None  # nobody holds any now: all their messages go one after the other
+                queue.lane.window.restart(queue.counters.last_sequence_number)
         elif isinstance(former, Forwarding):
             former.stop(decided)
 

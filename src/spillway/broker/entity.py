@@ -6,7 +6,7 @@ from spillway.broker.loads import Loads
 from spillway.broker.throttle import Share
 from spillway.model import limits
 from spillway.model.entity import FOR_EVER_MS, EntitySettings
-from spillway.model.errors import BrokerError, MessageTooLarge, QuotaExceeded, entity_disabled
+from spillway.model.errors import ArgumentError, BrokerError, MessageTooLarge, QuotaExceeded, entity_disabled
 from spillway.model.ledger import Tally
 from spillway.model.message import NEVER, NO_TTL, SCHEDULED, Message, Overlay, StoredMessage
 from spillway.model.records import Counters, EntityRow, MessageAdded, Record
@@ -73,6 +73,10 @@ class Entity(Touchable):
                 return MessageTooLarge(
                     f"The message has {size} bytes; '{self.path}' takes at most {limits.MESSAGE_BYTES_MAX}."
                 )
+        if self.settings.is_partitioned:
+            error = refuse_keys(self.path, messages)
+            if error is not None:
+                return error
         size_max = self.settings.max_size_mb * limits.MIB
         held = self.usage.size_bytes
         if messages and held + total > size_max:
@@ -224,6 +228,18 @@ class Entity(Touchable):
         if self.settings.auto_delete_ms == FOR_EVER_MS or self.is_part:
             return due
         return earlier(due, self.idle_until_ms())
+
+
+def refuse_keys(path: str, messages: list[Message]) -> BrokerError | None:
+    """On Azure one partition has all messages of a session and all of a partition key: they cannot be two."""
+    for message in messages:
+        key = message.partition_key
+        if key is not None and message.session_id is not None and key != message.session_id:
+            return ArgumentError(
+                f"'{path}' is partitioned: a message that has both a SessionId and a PartitionKey must have the same "
+                "in both. Leave the PartitionKey out, or set it to the SessionId."
+            )
+    return None
 
 
 def earlier(one_ms: int, other_ms: int) -> int:

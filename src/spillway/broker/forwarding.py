@@ -13,7 +13,7 @@ from spillway.broker.decided import Decided
 from spillway.broker.duplicates import Duplicates, Waiting
 from spillway.broker.entity import Entity, Origin
 from spillway.broker.loads import LoadStep
-from spillway.broker.queue import Forwarder, Queue, with_reason
+from spillway.broker.queue import Forwarder, Queue, Sessions, with_reason
 from spillway.broker.topic import PropertyAccess, Subscription, Topic
 from spillway.model import limits
 from spillway.model.entity import EntitySettings, entity_key
@@ -46,7 +46,7 @@ def refuse_forwards(
     path: str, settings: EntitySettings, queues: dict[str, Queue], topics: dict[str, Topic]
 ) -> BrokerError | None:
     """What is against the destinations that an entity is to have."""
-    if settings.forward_to and settings.requires_session:
+    if settings.forward_to and settings.requires_session and not settings.is_partitioned:
         return ArgumentError(
             f"'{path}' cannot have both RequiresSession and ForwardTo: messages of sessions are not forwarded."
         )
@@ -71,9 +71,15 @@ class Forwarding(Forwarder):
     """Of one queue, subscription or dead-letter queue. The destination is found by its name each time."""
 
     def __init__(
-        self, queue: Queue, queues: dict[str, Queue], topics: dict[str, Topic], access: PropertyAccess
+        self,
+        queue: Queue,
+        queues: dict[str, Queue],
+        topics: dict[str, Topic],
+        access: PropertyAccess,
+        sessions: Sessions | None,
     ) -> None:
         self.queue = queue
+        self.sessions = sessions  # that it has when it no longer forwards
         self.queues = queues
         self.topics = topics
         self.access = access
@@ -243,6 +249,7 @@ class Restart(LoadStep):
             if self.forwarding.waiting is not None:
                 self.forwarding.waiting.stored.clear()  # read from the store again with all others
             queue.lane.window.restart(queue.counters.last_sequence_number)
+            queue.sessions = self.forwarding.sessions
             decided.touch(queue)
         return None
 

@@ -93,7 +93,7 @@ class Queue(Entity):
         self.is_part = parent is not None
         self.dead_letters: Queue | None = None  # None on a dead-letter queue
         self.lane = Lane(budget, None)  # of a queue without sessions; else nothing is ever in it
-        self.sessions: Sessions | None = None  # set by the directory where they are required
+        self.sessions: Sessions | None = None  # set by the directory where they are required and nothing is forwarded
         self.forwarder: Forwarder | None = None  # set by the directory where messages are passed on
         self.tokens = tokens
         self.faults: Faults = NO_FAULTS  # the namespace's, set by the directory
@@ -161,8 +161,7 @@ class Queue(Entity):
             return False
         stored.state = HIDDEN
         stored.due_ms = until_ms
-        if self.sessions is not None:
-            stored.session_id = stored.message.session_id
+        stored.session_id = self.session_of(stored.message)
         self.count(len(stored.message.raw), HIDDEN)
         self.note_due(until_ms)
         return True
@@ -186,10 +185,16 @@ class Queue(Entity):
     def _line_up(self, stored: StoredMessage, decided: Decided) -> None:
         """At the tail of its lane."""
         if self.sessions is None:
+            if self.forwarder is not None:
+                stored.session_id = self.session_of(stored.message)
             self.lane.window.append(stored)
         else:
             stored.session_id = stored.message.session_id
             self.sessions.line_up(stored, decided)
+
+    def session_of(self, message: Message) -> str | None:
+        """Which session it is stored under; also while it forwards, and has but one lane."""
+        return message.session_id if self.settings.requires_session and not self.is_part else None
 
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
         """A scheduled one joins the tail with a new number; its first one is kept, and its life starts now."""
@@ -206,7 +211,7 @@ class Queue(Entity):
         stored.expires_ms = self.expiry_of(stored.message, decided.now_ms)
         if stored.expires_ms != NEVER:
             self.note_expiry(stored.expires_ms)
-        stored.session_id = None if self.sessions is None else stored.message.session_id
+        stored.session_id = self.session_of(stored.message)
         record: Record = MessageMoved(
             self.entity_id,
             old_number,

@@ -116,6 +116,7 @@ class EntitySettings:
         self.dead_letter_on_filter_error = True  # of a subscription
         self.max_size_mb: int = limits.ENTITY_SIZE_MB_DEFAULT
         self.requires_session = False
+        self.is_partitioned = False  # of a queue or topic; never changes
         self.requires_duplicate_detection = False  # of a queue or topic; never changes
         self.duplicate_window_ms: int = limits.DUPLICATE_WINDOW_MS_DEFAULT
         self.rules: list[Rule] = []  # of a subscription
@@ -143,6 +144,7 @@ class EntitySettings:
     def keep_unsaid_of(self, other: "EntitySettings") -> None:
         """What a Config.json has no words for stays as it is, whoever set it."""
         self.dead_letter_on_filter_error = other.dead_letter_on_filter_error
+        self.is_partitioned = other.is_partitioned
         self.status = other.status
         self.access_rules = other.access_rules
         self.auto_delete_ms = other.auto_delete_ms
@@ -169,6 +171,7 @@ _PLAIN: Final = (
     "dead_letter_on_filter_error",
     "max_size_mb",
     "requires_session",
+    "is_partitioned",
     "requires_duplicate_detection",
     "status",
     "forward_to",
