@@ -152,6 +152,28 @@ def test_a_topic_is_charged_for_the_send_and_its_subscriptions_for_what_is_recei
     assert counted(core) == {("t", "send"): (1, 1, 3), ("t/Subscriptions/two", "receive"): (1, 1, 3)}
 
 
+def test_a_duplicate_that_is_dropped_was_accepted_and_is_a_send() -> None:
+    settings = EntitySettings()
+    settings.requires_duplicate_detection = True
+    line = Line(settings)
+    for _ in range(3):
+        line.send(message(b"abc", message_id="same"))
+    assert counted(line) == {("q", "send"): (3, 3, 9)}
+    line.attach()
+    assert len(line.receive(5)) == 1
+
+
+def test_an_entity_that_goes_by_itself_leaves_its_rows() -> None:
+    settings = EntitySettings()
+    settings.auto_delete_ms = 5 * MINUTE_MS
+    line = Line(settings)
+    line.send(message(b"abc"))
+    line.apply(Detach(SENDER))
+    line.step(30 * MINUTE_MS)
+    assert not line.namespace.exists("q")
+    assert counted(line) == {("q", "send"): (1, 1, 3)}
+
+
 def test_every_hop_of_a_forwarded_message_is_a_send_where_it_arrives() -> None:
     core = Core()
     onward = EntitySettings()
