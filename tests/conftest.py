@@ -12,6 +12,7 @@ from tests.contract_rows import claim_problem, load_rows
 from tests.skips import ALLOWED_FILE, is_allowed, load_allowed
 
 ROOT = Path(__file__).resolve().parent.parent
+CONTRACT = "contract"  # the property of a report that says which rows its test shows
 COMPILED_SAMPLES = ("spillway.model.entity", "spillway.broker.commands")
 
 
@@ -43,6 +44,8 @@ class Results:
                 if problem is not None:
                     problems.append(f"{item.nodeid}: {problem}")
             self.outcomes[item.nodeid] = Outcome(contract=[str(row_id) for row_id in ids], outcome="not run")
+            if ids:
+                item.user_properties.append((CONTRACT, [str(row_id) for row_id in ids]))
         if problems:
             raise pytest.UsageError("\n".join(problems))
 
@@ -59,7 +62,10 @@ class Results:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test has three reports, for its set-up, itself and its tear-down; the worst one counts."""
-        result = self.outcomes.setdefault(report.nodeid, Outcome())
+        result = self.outcomes.get(report.nodeid)
+        if result is None:  # collected by another process, which runs a share of the tests
+            ids: list[str] = next((value for name, value in report.user_properties if name == CONTRACT), [])  # type: ignore[misc]
+            result = self.outcomes[report.nodeid] = Outcome(contract=ids, outcome="not run")
         result.duration_s += report.duration
         if report.outcome == "failed":
             result.outcome = "failed"
@@ -71,6 +77,8 @@ class Results:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(self.config, "workerinput"):
+            return  # a share of the tests: its results are reported to the process that shared them out
         allowed = load_allowed(ALLOWED_FILE.read_text(encoding="utf-8"))
         self.refused_skips = [
             test
