@@ -260,6 +260,23 @@ def test_one_entity_beyond_its_share_leaves_the_others_theirs() -> None:
     assert line.namespace.throttle.refused[OPERATIONS] == 0
 
 
+@pytest.mark.contract("I7")
+@pytest.mark.parametrize("kind", [QUEUE, TOPIC])
+def test_a_partitioned_entity_has_the_share_of_sixteen(kind: str) -> None:
+    line = line_of(entity_operations_per_second=10)
+    settings = EntitySettings()
+    settings.is_partitioned = True
+    line.apply(CreateEntity(105, kind, "partitioned", settings), AttachSender(106, "partitioned"))
+    for number in range(16 * 100 - 1):
+        assert error_of(line.apply(Send(106, number, [message()], False, 10))) is None
+    assert isinstance(error_of(line.apply(Send(106, 9_999, [message()], False, 10))), ServerBusy)
+    assert sent_until_busy(line) == 99
+    line.restart()
+    share = line.namespace.directory.find("partitioned").share  # type: ignore[union-attr]
+    assert share is not None
+    assert share.buckets[0].per_second == 160
+
+
 def test_subscriptions_and_dead_letters_take_from_the_share_of_what_they_belong_to() -> None:
     line = line_of(entity_operations_per_second=10)
     line.apply(CreateEntity(110, TOPIC, "t", EntitySettings()))

@@ -155,6 +155,26 @@ def test_deliveries_wait_and_come_when_time_has_passed(throttled: LiveBroker, sd
     assert [message.sequence_number for message in (*first, *rest)] == list(range(1, ROOM))
 
 
+@pytest.mark.contract("I7")
+def test_a_partitioned_queue_takes_what_throttles_a_plain_one(throttled: LiveBroker, sdk: PythonSdk) -> None:
+    options: dict[str, Any] = {"connection_verify": str(throttled.certificates.ca), "retry_total": 0}
+    with ServiceBusAdministrationClient.from_connection_string(throttled.connection_string, **options) as client:
+        plain = client.create_queue(f"plain-{sdk.kind}").name
+        partitioned = client.create_queue(f"partitioned-{sdk.kind}", enable_partitioning=True).name
+    connection = sdk.connect(throttled.connection_string)
+    burst = [ServiceBusMessage("x") for _ in range(ROOM * 2)]
+    outcomes = {}
+    for queue in (plain, partitioned):
+        sender = sdk.sender(queue, connection)
+        sender.send_messages(burst)
+        try:
+            sender.send_messages(burst)
+            outcomes[queue] = "taken"
+        except ServiceBusServerBusyError:
+            outcomes[queue] = "busy"
+    assert outcomes == {plain: "busy", partitioned: "taken"}
+
+
 # -- a whole namespace ----------------------------------------------------------------------------------------------
 
 
