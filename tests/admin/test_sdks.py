@@ -204,6 +204,19 @@ def test_the_status_of_an_entity_is_set_and_shown(client: Any) -> None:
     assert client.get_topic("news").status == "Disabled"
 
 
+def test_how_long_an_entity_may_be_idle_is_set_and_shown(client: Any) -> None:
+    ten_minutes = timedelta(minutes=10)
+    assert client.create_queue("passing", auto_delete_on_idle=ten_minutes).auto_delete_on_idle == ten_minutes
+    topic = client.create_topic("passing-news", auto_delete_on_idle=FIVE_MINUTES)
+    subscription = client.create_subscription("passing-news", "all", auto_delete_on_idle=ten_minutes)
+    assert (topic.auto_delete_on_idle, subscription.auto_delete_on_idle) == (FIVE_MINUTES, ten_minutes)
+    topic.auto_delete_on_idle = FIVE_MINUTES - timedelta(seconds=1)
+    with pytest.raises(HttpResponseError, match="must be at least 00:05:00") as refused:
+        client.update_topic(topic)
+    assert refused.value.status_code == 400
+    assert client.get_topic("passing-news").auto_delete_on_idle == FIVE_MINUTES
+
+
 def test_a_partitioned_queue_is_sixteen_times_as_large_and_stays_partitioned(client: Any) -> None:
     made = client.create_queue("parts", enable_partitioning=True, max_size_in_megabytes=2048)
     assert (made.enable_partitioning, made.max_size_in_megabytes) == (True, 16 * 2048)
@@ -520,7 +533,8 @@ def test_javascript_with_topics_and_rules(node: Node) -> None:
     assert node("updateRule", "js-topic", "sub", changed)["filter"]["sqlExpression"] == "1=0"
     assert node("getTopicRuntimeProperties", "js-topic")["subscriptionCount"] == 1
     assert [each["subscriptionName"] for each in node("listSubscriptionsRuntimeProperties", "js-topic")] == ["sub"]
-    node("createQueue", "js-target")
+    target = node("createQueue", "js-target", {"autoDeleteOnIdle": "PT10M", "enablePartitioning": True})
+    assert (target["autoDeleteOnIdle"], target["enablePartitioning"]) == ("PT10M", True)
     subscription = {**node("getSubscription", "js-topic", "sub"), "status": "ReceiveDisabled", "forwardTo": "js-target"}
     changed = node("updateSubscription", subscription)
     assert (changed["status"], changed["forwardTo"]) == ("ReceiveDisabled", node.address("js-target"))

@@ -35,6 +35,7 @@ from spillway.model.errors import (
     QuotaExceeded,
 )
 from spillway.model.message import NEVER, Message
+from spillway.model.quotas import Quotas
 from spillway.model.records import ROW_BYTES
 from spillway.model.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from spillway.model.settlement import DEAD_LETTER, Settlement
@@ -391,3 +392,26 @@ def test_the_copies_of_a_message_weigh_its_bytes_once_for_back_pressure(news: Ne
     assert len(decided.turn.groups[0]) == 51
     bodies = decided.turn.size_bytes - 51 * ROW_BYTES
     assert len(message.raw) * 2 <= bodies < len(message.raw) * 2 + 200, "one for all, and the one that was changed"
+
+
+def test_the_rules_of_a_subscription_count_when_it_is_made() -> None:
+    quotas = Quotas()
+    quotas.set("sql-filters-per-topic", 3)
+    core = Core(quotas=quotas)
+    core.apply(CreateEntity(1, TOPIC, "news", EntitySettings()))
+
+    def made(name: str, rule_count: int) -> list[Effect]:
+        settings = EntitySettings()
+        settings.rules = [sql(f"r{number}", "1=1") for number in range(rule_count)]
+        return core.apply(CreateEntity(2, SUBSCRIPTION, f"news/Subscriptions/{name}", settings))
+
+    for name, rule_count, is_made in (
+        ("a", 4, False),
+        ("a", 2, True),
+        ("b", 2, False),
+        ("b", 0, True),
+        ("c", 0, False),
+    ):
+        (answer,) = made(name, rule_count)
+        assert isinstance(answer, Done if is_made else Failed), (name, rule_count)
+        assert not isinstance(answer, Failed) or isinstance(answer.error, QuotaExceeded)
