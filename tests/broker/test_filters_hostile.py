@@ -37,6 +37,27 @@ def test_1024_characters_are_taken_and_1025_are_not() -> None:
         compile_action(SqlAction(("SET " + longest[:900] + "'").ljust(1025)))
 
 
+HALF = "is no text: its character %d is U+D83D, half of a surrogate pair."
+
+
+def test_half_a_character_which_json_can_write_and_amqp_cannot_is_refused_wherever_it_stands() -> None:
+    assert refusal("a = '\ud83d'") == "The SQL expression of a filter " + HALF % 6
+    assert sql("a = '\U0001f600'").evaluate(given({"a": "\U0001f600"}))
+    with pytest.raises(ArgumentError, match="of an action is no text"):
+        compile_action(SqlAction("SET a = '\ud83d'"))
+    for filter_with_it, what in (
+        (SqlFilter("a = @p", {"@p": RuleValue("string", "\ud83d")}), "One of the rule's parameters " + HALF % 1),
+        (CorrelationFilter(label="x\ud83d"), "Label of a correlation filter " + HALF % 2),
+        (
+            CorrelationFilter(properties={"\ud83d": rule_value(1)}),
+            "One of the rule's correlation properties " + HALF % 1,
+        ),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            compile_filter(filter_with_it)
+        assert caught.value.description == what
+
+
 @pytest.mark.parametrize("expression", ["", " ", "\n\t"])
 def test_an_empty_expression_is_refused(expression: str) -> None:
     assert refusal(expression) == "The SQL expression of a filter must not be empty."

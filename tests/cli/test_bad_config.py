@@ -17,7 +17,7 @@ import pytest
 from spillway.cli.app import main
 from spillway.cli.config_values import OBJECTS_MAX
 from tests.cli.sample_config import SAMPLE
-from tests.cli.test_config_file import namespaces, queue_file
+from tests.cli.test_config_file import correlation, namespaces, queue_file, sql
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
 
 FILE = "Config.json"
@@ -84,6 +84,15 @@ def refused(
         (queue_file(SharedAccessKey="hunter2"), r"Config.json: .*SharedAccessKey: \(a value that is not shown\): .*"),
         ('{"Key": hunter2hunter2}', r"Config.json: line 1, column 9: \(a line that is not shown\): not JSON: .*"),
         (f'{{"x": "a" {SECRET}}}', r"Config.json: line 1, column \d+: \(a line that is not shown\): not JSON: .*"),
+        (
+            sql("a = '\ud83d'"),
+            r"Config.json: .*SqlExpression: .*: allowed: a condition in SQL: .* half of a surrogate pair\.",
+        ),
+        (
+            correlation(Label="\udc00"),
+            r"Config.json: .*: an object: allowed: Label of a correlation filter is no text: .*",
+        ),
+        (queue_file(ForwardTo="\ud83d"), r'Config.json: .*ForwardTo: "\\ud83d": allowed: .*'),
         (
             namespaces({"Name": "n", "Queues": [{"Name": f"q{number}"} for number in range(3)]}),
             "namespace n is to have 3 queues and topics; it may have 2, unless you say --limit entities=3",

@@ -95,6 +95,10 @@ def test_a_fault_survives_json(kind: str) -> None:
         ({"kind": "restart"}, "'duration_ms' is missing: for how long operations suffer after the restart."),
         ({"kind": "restart", "duration_ms": 5, "count": 1}, "A restart befalls everything"),
         ({"kind": "restart", "duration_ms": 5, "delay_ms": 5, "condition": "x"}, "slow ('delay_ms') or refused"),
+        (
+            {"kind": "quota", "text": "\ud83d"},
+            "'text' is no text: its character 1 is U+D83D, half of a surrogate pair.",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_is_allowed(values: dict[str, object], said: str) -> None:

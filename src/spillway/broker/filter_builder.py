@@ -42,6 +42,7 @@ from spillway.model.errors import ArgumentError
 from spillway.model.properties import fold, system_name
 from spillway.model.rule_values import RuleValue
 from spillway.model.rules import RULE_VALUES_CHARS_MAX, RULE_VALUES_MAX, FilterError
+from spillway.model.texts import text_problem
 
 _OPERATORS: Final[dict[str, int]] = {
     "=": EQUAL,
@@ -68,6 +69,9 @@ def check_values(values: dict[str, RuleValue], what: str) -> dict[str, object]:
             raise ArgumentError(f"The {what} of a rule have at most {RULE_VALUES_CHARS_MAX} characters together.")
         if not name or name == "@":
             raise ArgumentError(f"One of the rule's {what} has no name.")
+        problem = text_problem(name) or text_problem(value.text)
+        if problem is not None:
+            raise ArgumentError(f"One of the rule's {what} is no text: {problem}.")
         known[name] = value.value()
     return known
 

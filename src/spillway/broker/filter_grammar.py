@@ -12,6 +12,7 @@ from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 from spillway.broker.filter_syntax import Syntax, syntax_error
 from spillway.model.errors import ArgumentError
 from spillway.model.rules import CONDITIONS_MAX, EXPRESSION_CHARS_MAX, NESTING_MAX
+from spillway.model.texts import text_problem
 
 _FILTER: Final = r"""
 ?start: either
@@ -177,6 +178,9 @@ def _parse(parser: Lark, text: str, what: str) -> Syntax:
         raise ArgumentError(
             f"The SQL expression of {what} has at most {EXPRESSION_CHARS_MAX} characters, this one has {len(text)}."
         )
+    problem = text_problem(text)
+    if problem is not None:
+        raise ArgumentError(f"The SQL expression of {what} is no text: {problem}.")
     try:
         found = cast(object, parser.parse(text))
     except UnexpectedCharacters as error:

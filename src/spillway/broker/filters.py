@@ -10,6 +10,7 @@ from spillway.model import properties as names
 from spillway.model.errors import ArgumentError
 from spillway.model.properties import MessageProperties, fold
 from spillway.model.rules import CorrelationFilter, FalseFilter, RuleFilter, SqlFilter, TrueFilter
+from spillway.model.texts import text_problem
 
 
 class Condition:
@@ -105,6 +106,9 @@ def _correlation(wanted: CorrelationFilter) -> CorrelationCondition:
 def _add_system(condition: CorrelationCondition, name: str, text: str | None) -> None:
     if text is None:
         return
+    problem = text_problem(text)
+    if problem is not None:
+        raise ArgumentError(f"{name} of a correlation filter is no text: {problem}.")
     if len(text) > names.SETTABLE[name]:
         raise ArgumentError(f"{name} of a correlation filter has at most {names.SETTABLE[name]} characters.")
     condition.system_names.append(name)

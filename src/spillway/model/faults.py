@@ -10,6 +10,7 @@ from spillway.model import limits
 from spillway.model.entity import DEAD_LETTER_SUFFIX, entity_key, name_problem, split_subscription
 from spillway.model.entity import subscription_name_problem as _subscription_problem
 from spillway.model.errors import ArgumentError
+from spillway.model.texts import text_problem
 
 SEND: Final = "send"
 RECEIVE: Final = "receive"
@@ -157,6 +158,9 @@ class Fault:
                 raise ArgumentError(f"'condition' cannot be '{_shortened(self.condition)}': {problem}.")
         if self.text and kind in _SAYS_NOTHING:
             raise ArgumentError(f"'text' is for faults that refuse; '{kind}' says nothing.")
+        problem = text_problem(self.text)
+        if problem is not None:
+            raise ArgumentError(f"'text' is no text: {problem}.")
         if len(self.text) > limits.FAULT_TEXT_CHARS_MAX:
             raise ArgumentError(
                 f"'text' has at most {limits.FAULT_TEXT_CHARS_MAX} characters, this one has {len(self.text)}."
