@@ -26,6 +26,7 @@ from spillway.amqp.performatives import (
     End,
     Flow,
     Open,
+    Rejected,
     Source,
     Target,
     TransactionalState,
@@ -164,11 +165,32 @@ def test_an_answer_to_a_link_that_has_gone_says_nothing() -> None:
 
 def test_what_was_on_its_way_when_we_detached_is_ignored() -> None:
     script, link = receiving()
-    link.detach(AmqpError("amqp:link:detach-forced"))
+    link.detach()
     script.hear()
     script.transfer(0, 0)
     script.flow(0, 10)
     assert not script.hear()
+    assert not script.events
+
+
+def test_a_delivery_that_was_on_its_way_when_we_detached_with_an_error_is_rejected_with_it_once() -> None:
+    script, link = receiving()
+    error = AmqpError("amqp:not-found", "Gone.")
+    link.detach(error)
+    script.hear()
+    script.frame(0, Transfer(0, 7, b"t", 0, False, True), b"first part")
+    script.frame(0, Transfer(0, 7, b"t", 0, False, False), b"last part")
+    script.frame(0, Transfer(0, 8, b"u", 0, True, False), b"settled by its sender")
+    assert script.heard(Disposition) == [Disposition(True, 7, 7, True, Rejected(error))]
+    assert not script.events
+
+
+def test_a_delivery_that_was_half_there_when_we_detached_with_an_error_is_rejected_before_the_detach() -> None:
+    script, link = receiving()
+    script.frame(0, Transfer(0, 7, b"t", 0, False, True), b"first part")
+    link.detach(AmqpError("amqp:not-found", "Gone."))
+    script.frame(0, Transfer(0, None, None, None, None, False), b"last part")
+    assert [type(body) for _, body, _ in script.hear()] == [Disposition, Detach]
     assert not script.events
 
 

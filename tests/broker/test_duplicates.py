@@ -427,6 +427,7 @@ def test_who_waits_hears_that_the_entity_is_gone() -> None:
     line.turn(send(1, named("b")), Schedule(501, "q", [named("c")], 10))
     said = line.turn(DeleteEntity(901, "q"))
     assert [effect.error.__class__ for effect in said if isinstance(effect, Failed)] == [EntityNotFound]
+    assert [effect.error.__class__ for effect in said if isinstance(effect, SendSettled)] == [EntityNotFound]
     assert line.namespace.held_bytes == 0
     assert line.answer() == []
 

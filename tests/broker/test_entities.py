@@ -2,8 +2,8 @@
 
 import pytest
 
-from spillway.broker.commands import CreateEntity, DeleteEntity, Peek, UpdateEntity
-from spillway.broker.effects import Detached, Done, Failed
+from spillway.broker.commands import CreateEntity, DeleteEntity, Detach, Peek, UpdateEntity
+from spillway.broker.effects import Detached, Done, Failed, SendSettled
 from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.errors import (
     ArgumentError,
@@ -72,6 +72,20 @@ def test_deleting_a_queue_detaches_its_links_and_forgets_its_messages(line: Line
     line.apply(CreateEntity(501, QUEUE, "q", EntitySettings()))
     line.attach()
     assert line.receive(5) == []
+
+
+def test_a_send_that_was_on_its_way_to_a_deleted_queue_is_refused_until_its_link_has_gone(line: Line) -> None:
+    line.apply(DeleteEntity(500, "q"))
+    (refused,) = line.send(message(b"late"))
+    assert isinstance(refused, SendSettled)
+    assert (refused.to, refused.delivery_id) == (SENDER, line.delivery_id)
+    assert isinstance(refused.error, EntityNotFound)
+    assert line.send(message(b"asks for no answer"), is_settled=True) == []
+    (ended,) = line.apply(Detach(SENDER, refused.error))
+    assert isinstance(ended, Detached)
+    assert (ended.to, ended.error) == (SENDER, refused.error)
+    assert line.send(message(b"too late")) == []
+    assert line.namespace.ended == {}
 
 
 def test_a_request_under_way_hears_that_its_queue_was_deleted(line: Line) -> None:

@@ -680,6 +680,34 @@ def test_the_core_can_end_a_link_with_a_reason() -> None:
     assert not visit.deliver(1)
 
 
+def test_a_sender_whose_link_the_core_ends_hears_of_all_its_sends_first() -> None:
+    visit = welcome()
+    link = visit.sender()
+    number = visit.attached(link)
+    link.send(b"tag", body_message(), False)
+    first = visit.command(Send).delivery_id
+    gone = EntityNotFound("Deleted.")
+    visit.perform(Detached(number, gone))
+    assert link.is_open, "one send is not answered yet"
+    asked = visit.command(Detach)
+    assert (asked.link_id, asked.error) == (number, gone)
+    link.send(b"more", body_message(), False)
+    assert not visit.has_command(Send), "it is refused without the core"
+    visit.perform(SendSettled(number, first, gone))
+    visit.perform(Detached(number, gone))
+    refused = [visit.take(DispositionReceived) for _ in range(2)]
+    assert [state_condition(event.state) for event in refused] == ["amqp:not-found"] * 2
+    assert visit.refusal(link)[0] == "amqp:not-found"
+    assert visit.peer.links == {}
+    assert visit.peer.take_forgotten() == [number]
+
+
+def state_condition(state: object) -> str:
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    return state.error.condition
+
+
 def test_a_lost_socket_detaches_every_link_and_forgets_every_number() -> None:
     visit = Receiving()
     other = visit.sender()

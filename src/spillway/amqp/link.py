@@ -22,6 +22,7 @@ from spillway.amqp.performatives import (
     DeliveryState,
     Detach,
     Flow,
+    Rejected,
     Source,
     Terminus,
     Transfer,
@@ -63,7 +64,7 @@ class Link:
         self.remote_handle: int = -1
         self.attach: Attach | None = None
         self.state: int = states.LINK_ATTACH_SENT
-        self.is_detached_with_error = False
+        self.detach_error: AmqpError | None = None  # that we ended it with
         self.is_fault_ours_to_tell = False  # the owner has heard LinkDetached already
         self.user: object | None = None
         self.snd_settle_mode: int = 0
@@ -83,6 +84,7 @@ class Link:
         self.max_message_size: int = 0
         self.bytes_max: int = 0
         self.partial: PartialDelivery | None = None
+        self.refused_id: int = -1  # the last delivery that came after we had detached
         self.is_echo_due = False
 
     @property
@@ -125,9 +127,11 @@ class Link:
         """End the link from our side. What the peer sent meanwhile is ignored until it answers."""
         if self.state >= states.LINK_DETACH_SENT:
             return
+        self.detach_error = error
+        if self.partial is not None:
+            self.refuse_late(self.partial.delivery_id, self.partial.settled)
         self.write_detach(error, closed)
         self.state = states.LINK_DETACH_SENT
-        self.is_detached_with_error = error is not None
 
     def write_attach(
         self, source: Source | None, target: Terminus | None, properties: dict[object, object] | None
@@ -310,7 +314,7 @@ class Link:
     def on_transfer(self, transfer: Transfer, data: bytes, at: int, end: int) -> None:
         """One frame of a delivery; the payload is `data[at:end]`."""
         if self.state != states.LINK_ATTACHED or self.is_sender:
-            self.refuse_transfer()
+            self.refuse_transfer(transfer)
             return
         partial = self.partial
         if partial is None:
@@ -343,13 +347,25 @@ class Link:
             return
         self.on_part(partial, transfer, data, at, end)
 
-    def refuse_transfer(self) -> None:
+    def refuse_transfer(self, transfer: Transfer) -> None:
         if self.state >= states.LINK_DETACH_SENT:
-            return  # on its way when we detached
+            if transfer.delivery_id is not None:
+                self.refuse_late(transfer.delivery_id, transfer.settled is True)
+            return
         if self.is_sender:
             self.fail(states.ILLEGAL_STATE, "The receiver of a link cannot transfer on it.")
         else:
             self.fail(states.TRANSFER_LIMIT_EXCEEDED, "A transfer came before the link was attached.")
+
+    def refuse_late(self, delivery_id: int, is_settled: bool) -> None:
+        """It was on its way when we detached. rhea waits for an outcome all the same.
+
+        The session, which dispositions belong to, is still there to say why there is none.
+        """
+        error = self.detach_error
+        if error is not None and not is_settled and delivery_id != self.refused_id:
+            self.refused_id = delivery_id
+            self.session.settle(delivery_id, Rejected(error))
 
     def on_part(self, partial: PartialDelivery, transfer: Transfer, data: bytes, at: int, end: int) -> None:
         """Keep one frame of a delivery of several; tell the delivery when it was the last."""

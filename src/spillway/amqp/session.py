@@ -304,7 +304,7 @@ class Session:
         link = self.find_link(detach.handle)
         if link is None:
             return
-        if link.is_detached_with_error:
+        if link.detach_error is not None:
             self.errored_handles.add(detach.handle)
         link.on_detach(detach)
         del self.links_by_remote_handle[detach.handle]

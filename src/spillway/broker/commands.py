@@ -3,6 +3,7 @@
 from typing import Final
 
 from spillway.model.entity import EntitySettings
+from spillway.model.errors import BrokerError
 from spillway.model.faults import Fault
 from spillway.model.message import Message
 from spillway.model.records import Rows
@@ -58,11 +59,15 @@ class AttachReceiver(Command):
 
 
 class Detach(Command):
-    """The link is gone, in order or not. Its locks live on to their end (contract H13). Not answered."""
+    """The link is gone, in order or not. Its locks live on to their end (contract H13).
 
-    def __init__(self, link_id: int) -> None:
+    Not answered, unless an error is given: by `Detached` with it, behind the answers to all that was sent before.
+    """
+
+    def __init__(self, link_id: int, error: BrokerError | None = None) -> None:
         super().__init__()
         self.link_id = link_id
+        self.error = error
 
 
 class Send(Command):

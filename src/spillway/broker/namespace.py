@@ -123,6 +123,7 @@ class Namespace:
         self.store_bytes = 0  # what all entities hold, if there is a limit to it
         self.directory.last_entity_id = catalogue.last_entity_id
         self.senders: dict[int, Entity] = {}  # by link number
+        self.ended: dict[int, BrokerError] = {}  # by link number: senders that were ended and have not gone yet
         self.receivers = self.directory.receivers
         self.received_from: dict[int, Queue] = {}
         self.timers: list[tuple[int, int]] = []  # a heap of (when, entity id); stale ones are skipped
@@ -214,6 +215,8 @@ class Namespace:
             self._attach_receiver(command, decided)
         elif isinstance(command, Detach):
             self._unlink(command.link_id, decided)
+            if command.error is not None:
+                decided.say(Detached(command.link_id, command.error))
         elif isinstance(command, Undelivered):
             self._undelivered(command, decided)
         elif isinstance(command, MemoryMeasured):
@@ -291,7 +294,8 @@ class Namespace:
     def _send(self, command: Send, decided: Decided) -> None:
         entity = self.senders.get(command.link_id)
         if entity is None:
-            return  # the link was ended by us while the send was on its way: nobody waits for it
+            self._refuse_late(command, decided)
+            return
         if self.faulting.is_on and self.faulting.on_send(entity, command, decided):
             return
         duplicates = entity.duplicates
@@ -299,6 +303,12 @@ class Namespace:
             self.take_send(entity, command, decided)
         else:
             duplicates.line_up(WaitingSend(self, entity, command), decided)
+
+    def _refuse_late(self, command: Send, decided: Decided) -> None:
+        """The link was ended while the send was on its way. JavaScript does not take that for an answer."""
+        error = self.ended.get(command.link_id)
+        if error is not None and not command.is_settled:
+            decided.say(SendSettled(command.link_id, command.delivery_id, error))
 
     def take_send(self, entity: Entity, command: Send, decided: Decided) -> None:
         error = self._refuse_send(entity, command.messages, decided.now_ms)
@@ -438,6 +448,8 @@ class Namespace:
         """The link is gone, whoever ended it."""
         if self.faulting.is_on:
             self.faulting.on_detach(link_id)
+        if self.ended:
+            self.ended.pop(link_id, None)
         entity = self.senders.pop(link_id, None)
         if entity is not None:
             entity.sender_link_ids.pop(link_id, None)
@@ -719,6 +731,7 @@ class Namespace:
         error = self.directory.not_found(entity.path)
         for link_id in list(entity.sender_link_ids):
             del self.senders[link_id]
+            self.ended[link_id] = error
             decided.say(Detached(link_id, error))
         self._end_receivers(entity, error, decided)
         if isinstance(entity, Queue):
@@ -741,6 +754,10 @@ class WaitingSend(Waiting):
 
     def go(self, decided: Decided) -> None:
         self.namespace.take_send(self.entity, self.command, decided)
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        if not self.command.is_settled:
+            decided.say(SendSettled(self.command.link_id, self.command.delivery_id, error))
 
 
 class WaitingSchedule(Waiting):

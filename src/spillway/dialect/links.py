@@ -9,6 +9,7 @@ from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, ASKS_NOTHING, NOT_AS
 from spillway.broker.effects import Deliver
 from spillway.dialect.addresses import CBS, MANAGEMENT, Address
 from spillway.model import limits
+from spillway.model.errors import BrokerError
 
 # How many deliveries the core may decide for a link beyond those it has handed over. A client can grant 2**32 - 1; what
 # is decided and not yet written is memory of ours, so the core sees this much of it at a time. Deliveries wait behind
@@ -49,7 +50,11 @@ class PeerLink:
 
 
 class ClientSender(PeerLink):
-    """The client sends messages to an entity."""
+    """The client sends messages to an entity. `ending` says why it will be detached once all sends are answered."""
+
+    def __init__(self, number: int, link: Link, address: Address, rights: int) -> None:
+        super().__init__(number, link, address, rights)
+        self.ending: BrokerError | None = None
 
 
 class ClientReceiver(PeerLink):

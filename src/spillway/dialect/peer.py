@@ -280,6 +280,8 @@ class Peer:
         if link.credit_left <= limits.LINK_CREDIT // 2:
             link.grant(limits.LINK_CREDIT)
         try:
+            if sender.ending is not None:
+                raise sender.ending
             if event.state is not None:
                 raise NotImplementedHere("Transactions are not supported: send without a transactional state.")
             messages = admit_transfer(event.payload, event.message_format, self.tracker)
@@ -459,6 +461,17 @@ class Peer:
         user.link.detach(self._say(error, user.link, now_ms))
         self._forget_link(user.link)
 
+    def _end_sender(self, sender: ClientSender, error: BrokerError, now_ms: int) -> None:
+        """Sends are on their way, and JavaScript does not take the end of the link for an answer to them.
+
+        So the core hears of the end behind the last of them, and says again that the link ends when all are answered.
+        """
+        if sender.ending is None:
+            sender.ending = error
+            self.outbox.commands.append(Detach(sender.number, error))
+        else:
+            self._end_link(sender, error, now_ms)
+
     def _forget_all(self) -> None:
         for user in list(self.links.values()):
             self._forget_link(user.link)
@@ -510,7 +523,10 @@ class Peer:
                 _strip(link.attach)
             self._forget_link(link)
         elif isinstance(effect, Detached):
-            self._end_link(user, effect.error, now_ms)
+            if isinstance(user, ClientSender):
+                self._end_sender(user, effect.error, now_ms)
+            else:
+                self._end_link(user, effect.error, now_ms)
         else:
             assert isinstance(effect, Dropped), f"{type(effect).__name__} is not for a link"
             return False  # the socket is not ours to cut
