@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spillway.pytest_plugin import LocalNamespace
 from tests.tools.broker_process import PACKAGE_PARENT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -35,7 +36,12 @@ def install_entry_points(site: Path) -> None:
 
 @pytest.fixture
 def run_here(pytester: pytest.Pytester) -> RunPytest:
-    """Write these files and run pytest on them, in this process: that is quicker."""
+    """Write these files and run pytest on them, in this process: that is quicker.
+
+    What such a run imports first is forgotten behind it, and cryptography cannot be imported twice.
+    """
+    with LocalNamespace() as namespace, namespace.administration():
+        pass
 
     def run(*arguments: str, **files: str) -> pytest.RunResult:
         pytester.makepyfile(**files)
