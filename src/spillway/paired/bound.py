@@ -22,9 +22,15 @@ class InFlight:
     def waiting_count(self) -> int:
         return len(self._waiting)
 
+    def enter_now(self, count: int, size_bytes: int) -> bool:
+        """Whether there was room at once, and nobody waiting for it."""
+        if self._waiting or not self._fits(count, size_bytes):
+            return False
+        self._take(count, size_bytes)
+        return True
+
     async def enter(self, count: int, size_bytes: int) -> None:
-        if not self._waiting and self._fits(count, size_bytes):
-            self._take(count, size_bytes)
+        if self.enter_now(count, size_bytes):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, count, size_bytes))

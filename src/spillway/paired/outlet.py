@@ -8,7 +8,7 @@ Every call of the SDK has a time-out: without one a send to a peer that has fall
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -24,6 +24,9 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
     ServiceBusServerBusyError,
 )
+
+from spillway.paired.aliases import partition_key_of, raw_of, session_id_of
+from spillway.paired.overdue import Overdue
 
 Outgoing = ServiceBusMessage | AmqpAnnotatedMessage
 
@@ -47,10 +50,23 @@ _SPOILS: Final = (OperationTimeoutError, ServiceBusConnectionError, ServiceBusCo
 class Parcel:
     """What one caller sends: one message, or several that belong together (`is_whole`: all or nothing)."""
 
-    def __init__(self, messages: list[Outgoing], is_whole: bool, key: str | None) -> None:
+    def __init__(
+        self, messages: list[Outgoing], is_whole: bool, is_keyed: bool = True, body_sizes: Sequence[int] = ()
+    ) -> None:
         self.messages = messages
         self.is_whole = is_whole
-        self.key = key  # session or partition: only messages of one go into a batch together
+        self.is_keyed = is_keyed
+        self.body_sizes = body_sizes  # bytes of each message's body, for whoever counts them
+
+    @property
+    def key(self) -> str | None:
+        """Session or partition: only messages of one go into a batch together."""
+        return coalescing_key(self.messages[0]) if self.is_keyed else None
+
+
+def coalescing_key(message: Outgoing) -> str | None:
+    raw = raw_of(message)
+    return session_id_of(raw) or partition_key_of(raw)
 
 
 class _Waiting:
@@ -69,6 +85,7 @@ class Outlet:
         self.busy_count = 0
         self.waiting: deque[_Waiting] = deque()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.overdue = Overdue()
         self.is_closed = False
 
     async def send(self, parcel: Parcel, deadline_s: float) -> None:
@@ -104,6 +121,7 @@ class Outlet:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.overdue.close()
         idle, self.idle = self.idle, []
         await asyncio.gather(*(close_quietly(sender) for sender in idle))
 
@@ -165,12 +183,13 @@ class Outlet:
         count = len(first.parcel.messages)
         if first.parcel.is_whole:
             return group
+        key = first.parcel.key
         while self.waiting and count < TOGETHER_MAX:
             other = self.waiting[0]
             if other.done.done():
                 self.waiting.popleft()
                 continue
-            if other.parcel.is_whole or other.parcel.key != first.parcel.key:
+            if other.parcel.is_whole or other.parcel.key != key:
                 break
             group.append(self.waiting.popleft())
             count += 1
@@ -251,8 +270,7 @@ class Outlet:
         if left_s <= 0:
             raise OperationTimeoutError(message=f"'{self.path}' was not sent to within the time allowed.")
         try:
-            async with asyncio.timeout(left_s + GRACE_S):
-                return await operation(sender, left_s)
+            return await self.overdue.limit(operation(sender, left_s), deadline_s + GRACE_S)
         except TimeoutError:
             raise OperationTimeoutError(message=f"'{self.path}' did not answer within {left_s:.1f} s.") from None
 

@@ -122,7 +122,7 @@ class Watch:
         interval_s = self.pairing.options.ping_primary_interval.total_seconds()
         timeout_s = min(primary.operation_timeout_s, max(PING_TIMEOUT_MIN_S, interval_s))
         try:
-            await self._outlet.send(Parcel([make_ping()], False, None), self._loop.time() + timeout_s)
+            await self._outlet.send(Parcel([make_ping()], False, is_keyed=False), self._loop.time() + timeout_s)
         except Exception as error:
             self.pairing.events.tell(events.PINGED, self.machine.path, error=error, answered=False)
             is_lasting = self.pairing.options.policy.is_lasting(error)

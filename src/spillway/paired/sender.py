@@ -15,12 +15,12 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
-from spillway.paired.aliases import partition_key_of, raw_of, refuse_aliases, session_id_of, to_backlog
+from spillway.paired.aliases import raw_of, refuse_aliases, to_backlog
 from spillway.paired.backlog import BacklogQueue, BacklogUnavailable
 from spillway.paired.errors import BacklogUnavailableError, EntityFailed, SchedulingError, wrapped
 from spillway.paired.failover import Route
 from spillway.paired.ledger import CANCEL, SCHEDULE, SEND
-from spillway.paired.outlet import Outgoing, Parcel
+from spillway.paired.outlet import Outgoing, Outlet, Parcel
 from spillway.paired.policy import FailoverPolicy, Verdict
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class MessageSender:
         self.path = path
         self._backlog: BacklogQueue | None = None  # its own, chosen at random (contract D14)
         self._is_closed = False
+        self._outlet: Outlet | None = None
+        self._watched: Watch | None = None  # once the factory is paired
         if factory.pairing is not None:
             self._backlog = self._choose(factory.pairing)
 
@@ -72,7 +74,7 @@ class MessageSender:
         self._check_open()
         messages, is_whole = unpack(message)
         if messages:
-            await self._enter_and(self._deliver, messages, is_whole, None, timeout)
+            await self._enter_and_deliver(messages, is_whole, None, timeout)
 
     async def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
@@ -85,7 +87,7 @@ class MessageSender:
         unpacked, _ = unpack(messages)
         if not unpacked:
             return []
-        numbers = await self._enter_and(self._deliver, unpacked, True, schedule_time_utc, timeout)
+        numbers = await self._enter_and_deliver(unpacked, True, schedule_time_utc, timeout)
         return numbers or []
 
     async def cancel_scheduled_messages(
@@ -122,24 +124,34 @@ class MessageSender:
 
     # -- the way of a message -------------------------------------------------------------------------------------
 
-    async def _enter_and(
-        self, deliver: Any, messages: list[Outgoing], is_whole: bool, due: datetime.datetime | None,
-        timeout: float | None,
-    ) -> list[int] | None:  # fmt: skip
+    async def _enter_and_deliver(
+        self, messages: list[Outgoing], is_whole: bool, due: datetime.datetime | None, timeout: float | None
+    ) -> list[int] | None:
         """Prepare, wait for room among what is in flight, then send."""
         if timeout is not None and timeout <= 0:
             raise ValueError("timeout must be greater than 0")
         pairing = self.factory.pairing
-        size_bytes = 0
+        body_sizes = []
         for message in messages:
             if pairing is not None:
                 refuse_aliases(message)
-            size_bytes += prepare(message)
+            body_sizes.append(prepare(message))
+        parcel = Parcel(messages, is_whole, body_sizes=body_sizes)
+        size_bytes = sum(body_sizes) + MESSAGE_OVERHEAD_BYTES * len(messages)
         deadline_s = asyncio.get_running_loop().time() + (timeout or self._default_timeout_s(pairing))
+        bound = self.factory.in_flight
+        if not bound.enter_now(len(messages), size_bytes):
+            await self._wait_for_room(len(messages), size_bytes, deadline_s)
+        try:
+            return await self._deliver(parcel, due, deadline_s)
+        finally:
+            bound.leave(len(messages), size_bytes)
+
+    async def _wait_for_room(self, count: int, size_bytes: int, deadline_s: float) -> None:
         bound = self.factory.in_flight
         try:
             async with asyncio.timeout_at(deadline_s):
-                await bound.enter(len(messages), size_bytes)
+                await bound.enter(count, size_bytes)
         except TimeoutError:
             raise wrapped(
                 OperationTimeoutError(
@@ -148,11 +160,6 @@ class MessageSender:
                 ),
                 self.path,
             ) from None
-        try:
-            numbers: list[int] | None = await deliver(messages, is_whole, due, deadline_s)
-            return numbers
-        finally:
-            bound.leave(len(messages), size_bytes)
 
     def _default_timeout_s(self, pairing: "Pairing | None") -> float:
         """A call that is held must be able to see the end of the interval."""
@@ -160,17 +167,14 @@ class MessageSender:
             return self.factory.operation_timeout_s
         return self.factory.operation_timeout_s + pairing.options.failover_interval.total_seconds()
 
-    async def _deliver(
-        self, messages: list[Outgoing], is_whole: bool, due: datetime.datetime | None, deadline_s: float
-    ) -> list[int] | None:
+    async def _deliver(self, parcel: Parcel, due: datetime.datetime | None, deadline_s: float) -> list[int] | None:
         loop = asyncio.get_running_loop()
         watch = self._watch()
-        parcel = Parcel(messages, is_whole, coalescing_key(messages[0]))
         tries = 0
         primary_until_s = self._primary_deadline_s(watch, deadline_s)
         while True:
             if watch is not None and watch.machine.route() is not Route.PRIMARY:
-                return await self._deliver_away(watch, messages, due, deadline_s)
+                return await self._deliver_away(watch, parcel, due, deadline_s)
             epoch = 0 if watch is None else watch.machine.epoch
             try:
                 numbers = await self._to_primary(parcel, due, primary_until_s)
@@ -186,8 +190,8 @@ class MessageSender:
             else:
                 if watch is not None:
                     watch.on_success()
-                for message in messages:
-                    self.factory.ledger.count(self.path, SEND if due is None else SCHEDULE, body_bytes(raw_of(message)))
+                for size_bytes in parcel.body_sizes:
+                    self.factory.ledger.count(self.path, SEND if due is None else SCHEDULE, size_bytes)
                 return numbers
 
     def _after_failure(
@@ -224,14 +228,15 @@ class MessageSender:
         """How long the primary may take, if the backlog may have to take the message afterwards."""
         if watch is None:
             return deadline_s
-        options = watch.pairing.options
-        if options.pending == "raise" and options.failover_interval > datetime.timedelta(0):
+        if watch.machine.interval_s > 0 and watch.pairing.options.pending == "raise":
             return deadline_s
         now_s = asyncio.get_running_loop().time()
         return now_s + min(self.factory.operation_timeout_s, deadline_s - now_s) * PRIMARY_SHARE
 
     async def _to_primary(self, parcel: Parcel, due: datetime.datetime | None, deadline_s: float) -> list[int] | None:
-        outlet = self.factory.outlet(self.path)
+        outlet = self._outlet
+        if outlet is None:
+            outlet = self._outlet = self.factory.outlet(self.path)
         if due is None:
             await outlet.send(parcel, deadline_s)
             return None
@@ -252,7 +257,7 @@ class MessageSender:
     # -- the backlog ----------------------------------------------------------------------------------------------
 
     async def _deliver_away(
-        self, watch: "Watch", messages: list[Outgoing], due: datetime.datetime | None, deadline_s: float
+        self, watch: "Watch", parcel: Parcel, due: datetime.datetime | None, deadline_s: float
     ) -> list[int] | None:
         """Into the backlog; with `pending="hold"` to whichever side can take it first."""
         pairing = watch.pairing
@@ -260,14 +265,14 @@ class MessageSender:
         while True:
             route = watch.machine.route()
             if route is Route.PRIMARY:  # it came back meanwhile
-                return await self._deliver(messages, len(messages) > 1, due, deadline_s)
+                return await self._deliver(parcel, due, deadline_s)
             if route is Route.NOWHERE:
                 raise EntityFailed(
                     f"'{self.path}' is away and waiting does not bring it back: {watch.machine.cause}. Nothing was "
                     "sent. Mend the cause, then call mark_path_healthy if the next ping is too far off."
                 ) from watch.machine.cause
             try:
-                return await self._divert(pairing, messages, due, deadline_s)
+                return await self._divert(pairing, parcel.messages, due, deadline_s)
             except BacklogUnavailable as error:
                 now_s = loop.time()
                 if pairing.options.pending == "raise" or now_s + PROBE_S >= deadline_s:
@@ -295,7 +300,9 @@ class MessageSender:
             left_s = deadline_s - began_s
             try_until_s = began_s + max(left_s * BACKLOG_TRY_SHARE, min(FAIR_TRY_S, left_s))
             try:
-                await pairing.secondary.outlet(queue.path).send(Parcel(group, len(group) > 1, None), try_until_s)
+                await pairing.secondary.outlet(queue.path).send(
+                    Parcel(group, len(group) > 1, is_keyed=False), try_until_s
+                )
             except Exception as error:
                 verdict = pairing.options.policy.judge(error)
                 now_s = loop.time()
@@ -330,8 +337,9 @@ class MessageSender:
     # -- small things ---------------------------------------------------------------------------------------------
 
     def _watch(self) -> "Watch | None":
-        pairing = self.factory.pairing
-        return None if pairing is None else pairing.watch(self.path)
+        if self._watched is None and self.factory.pairing is not None:
+            self._watched = self.factory.pairing.watch(self.path)
+        return self._watched
 
     def _policy(self, watch: "Watch | None") -> FailoverPolicy:
         return self.factory.policy if watch is None else watch.pairing.options.policy
@@ -371,14 +379,14 @@ def unpack(message: Any) -> tuple[list[Outgoing], bool]:
 
 def prepare(message: Outgoing) -> int:
     """Give it an id if it has none, so that a send of unknown outcome that is diverted stays one message inside the
-    primary's duplicate window. What it costs in memory."""
+    primary's duplicate window. The bytes of its body."""
     raw = raw_of(message)
     properties = raw.properties
     if properties is None:
         properties = raw.properties = AmqpMessageProperties()
     if properties.message_id is None:
         properties.message_id = str(uuid.uuid4())
-    return weight(raw)
+    return body_bytes(raw)
 
 
 def weight(raw: AmqpAnnotatedMessage) -> int:
@@ -389,11 +397,6 @@ def weight(raw: AmqpAnnotatedMessage) -> int:
 def body_bytes(raw: AmqpAnnotatedMessage) -> int:
     """Of data; a structured body is not weighed."""
     return sum(len(part) for part in raw.body) if raw.body_type is AmqpMessageBodyType.DATA else 0
-
-
-def coalescing_key(message: Outgoing) -> str | None:
-    raw = raw_of(message)
-    return session_id_of(raw) or partition_key_of(raw)
 
 
 def split(messages: list[AmqpAnnotatedMessage], bytes_max: int = BATCH_BYTES_MAX) -> list[list[Outgoing]]:

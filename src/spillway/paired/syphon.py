@@ -20,9 +20,9 @@ from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostEr
 from spillway.paired import events
 from spillway.paired.aliases import Malformed, restore, to_ms
 from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
-from spillway.paired.outlet import GRACE_S, Parcel, close_quietly
+from spillway.paired.outlet import GRACE_S, Parcel, close_quietly, coalescing_key
 from spillway.paired.policy import Verdict
-from spillway.paired.sender import BUSY_WAIT_S, body_bytes, coalescing_key, split, weight
+from spillway.paired.sender import BUSY_WAIT_S, body_bytes, split, weight
 from spillway.paired.types import Inexpressible
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class QueueSyphon:
     async def _send_group(self, destination: Destination, items: list[Item]) -> None:
         primary = self.pairing.primary
         deadline_s = asyncio.get_running_loop().time() + primary.operation_timeout_s
-        parcel = Parcel([item.home for item in items], len(items) > 1, coalescing_key(items[0].home))
+        parcel = Parcel([item.home for item in items], len(items) > 1)
         await primary.outlet(destination.path).send(parcel, deadline_s)
         for item in items:
             destination.sending.remove(item)

@@ -1,0 +1,61 @@
+"""Calls that take too long are ended, with one timer for all of them.
+
+`asyncio.timeout` sets a timer for every call and takes it away again, which for a send on a healthy primary would be a
+good part of all that pairing costs. Nearly every call ends long before its time: so it is only written down when that
+is, and the timer looks through what is written down.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Overdue:
+    def __init__(self) -> None:
+        self._calls: dict[asyncio.Task[Any], float] = {}  # until when each may take
+        self._ended: set[asyncio.Task[Any]] = set()  # by us, and not yet aware of it
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def limit(self, call: Coroutine[Any, Any, T], until_s: float) -> T:
+        """Its result, or `TimeoutError` when that time has come. For one call of a task at a time."""
+        task = asyncio.current_task()
+        assert task is not None and task not in self._calls, "one call of a task at a time"
+        cancelling = task.cancelling()
+        self._calls[task] = until_s
+        if self._timer is None or until_s < self._timer.when():
+            self._set_timer(until_s)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if task in self._ended and task.cancelling() <= cancelling + 1:
+                raise TimeoutError from None
+            raise  # somebody else wants it to end
+        finally:
+            del self._calls[task]
+            if task in self._ended:
+                self._ended.discard(task)
+                task.uncancel()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
+
+    def _look(self) -> None:
+        assert self._timer is not None
+        now_s = max(asyncio.get_running_loop().time(), self._timer.when())  # a timer may come a moment early
+        self._timer = None
+        for task, until_s in self._calls.items():
+            if until_s <= now_s and task not in self._ended:
+                self._ended.add(task)
+                task.cancel()
+        left = [until_s for task, until_s in self._calls.items() if task not in self._ended]
+        if left:
+            self._set_timer(min(left))

@@ -1,0 +1,80 @@
+"""Calls that take too long are ended, and only those."""
+
+import asyncio
+
+import pytest
+
+from spillway.paired.overdue import Overdue
+
+pytestmark = pytest.mark.asyncio
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def quick() -> int:
+    await asyncio.sleep(0)
+    return 7
+
+
+async def test_a_call_that_ends_in_time_gives_its_result_or_its_own_error() -> None:
+    overdue = Overdue()
+    assert await overdue.limit(quick(), now_s() + 60) == 7
+
+    async def failing() -> None:
+        raise OSError("its own")
+
+    with pytest.raises(OSError, match="its own"):
+        await overdue.limit(failing(), now_s() + 60)
+    overdue.close()
+
+
+async def test_a_call_that_takes_too_long_is_ended_and_its_task_goes_on() -> None:
+    overdue = Overdue()
+    with pytest.raises(TimeoutError):
+        await overdue.limit(for_ever(), now_s())
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    assert await overdue.limit(quick(), now_s() + 60) == 7
+    overdue.close()
+
+
+async def test_of_many_calls_those_are_ended_whose_time_has_come_also_if_it_came_later_to_the_timer() -> None:
+    overdue = Overdue()
+    waits = asyncio.Event()
+    late = asyncio.create_task(overdue.limit(waits.wait(), now_s() + 60))
+    await asyncio.sleep(0)
+    early = [asyncio.create_task(overdue.limit(for_ever(), now_s() + delay_s)) for delay_s in (0.02, 0.01, 0.0)]
+    ended = await asyncio.gather(*early, return_exceptions=True)
+    assert [type(each) for each in ended] == [TimeoutError] * 3
+    assert not late.done()
+    waits.set()
+    assert await late is True
+    overdue.close()
+
+
+async def test_somebody_who_cancels_the_task_is_not_taken_for_the_timer() -> None:
+    overdue = Overdue()
+    task = asyncio.create_task(overdue.limit(for_ever(), now_s() + 60))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    overdue.close()
+
+
+async def test_a_time_out_around_it_keeps_its_meaning() -> None:
+    overdue = Overdue()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await overdue.limit(for_ever(), now_s() + 60)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60):
+            await overdue.limit(for_ever(), now_s() + 0.01)
+    overdue.close()
