@@ -138,9 +138,9 @@ async def syphon(spec: Spec) -> Result:
     async with paired(spec, enable_syphon=True) as factory:
         await until(lambda: factory.counters["syphoned"] >= spec["count"])
         result = meter.result(spec["count"])
-        assert factory.syphon is not None
-        queues = factory.syphon.queues
-        await until(lambda: not any(queue.done or queue.destinations for queue in queues))
+        running = factory.syphon
+        assert running is not None
+        await until(lambda: running.outstanding_count == 0)
         counters = ("syphoned", "syphon-kept", "syphon-repeated", "syphon-interrupted", "syphon-dead-lettered")
         return result | {name: factory.counters[name] for name in counters}
 

@@ -7,7 +7,7 @@ import pytest
 from tests.paired.namespaces import Namespaces
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def namespaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespaces]:
     both = Namespaces(tmp_path_factory.mktemp("namespaces"))
     yield both

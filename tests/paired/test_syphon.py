@@ -10,13 +10,16 @@ from azure.servicebus.aio import ServiceBusClient
 
 from spillway.client.control import ControlClient
 from spillway.client.faults import Fault, RemoteFaults
-from spillway.paired import MessagingFactory, SendAvailabilityPairedNamespaceOptions
+from spillway.paired import MessagingFactory, SendAvailabilityPairedNamespaceOptions, syphon
+from spillway.paired.syphon import Syphon
 from tests.paired.namespaces import Namespaces, Pair, eventually
 
 pytestmark = pytest.mark.asyncio
 
 
-async def divert(namespaces: Namespaces, pair: Pair, path: str, *messages: ServiceBusMessage) -> None:
+async def divert(
+    namespaces: Namespaces, pair: Pair, path: str, *messages: ServiceBusMessage | list[ServiceBusMessage]
+) -> None:
     """Send these while the entity is away; it is well again afterwards."""
     faults = namespaces.refuse(path)
     sender = pair.primary.create_message_sender(path)
@@ -159,6 +162,28 @@ async def test_several_syphons_side_by_side_lose_nothing_and_one_is_enough(names
     await manager.close()
 
 
+async def test_many_messages_in_one_backlog_queue_are_brought_home_by_several_receivers_that_end_afterwards(
+    namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syphon, "BATCH", 5)
+    path = namespaces.queue()
+    async with namespaces.paired(1) as pair:
+        await divert(namespaces, pair, path, [ServiceBusMessage(str(number)) for number in range(100)])
+        assert pair.primary.pairing is not None
+        running = Syphon(pair.primary.pairing)
+        (queue,) = running.queues
+        helping: list[int] = []
+        pair.primary.on_event(lambda event: helping.append(len(queue.helpers)))
+        running.start()
+        await pair.until("syphoned", 100)
+        await eventually(lambda: not queue.helpers and running.outstanding_count == 0)
+        await running.close()
+        assert 1 <= max(helping) <= syphon.HELPERS_MAX
+        assert await namespaces.bodies(namespaces.secondary, pair.backlog_path(0)) == []
+    bodies = await namespaces.bodies(namespaces.primary, path)
+    assert Counter(bodies) == Counter(str(number) for number in range(100))
+
+
 @pytest.mark.contract("F11")
 async def test_a_syphoned_message_is_charged_four_times(namespaces: Namespaces) -> None:
     path = namespaces.queue()
@@ -206,3 +231,14 @@ async def test_two_that_are_closed_within_the_five_seconds_are_not_faulted(names
         await pair.secondary.close()
         assert (pair.primary.is_closed, pair.primary.is_faulted) == (True, False)
         assert (pair.secondary.is_closed, pair.secondary.is_faulted) == (True, False)
+
+
+async def test_the_secondary_may_be_closed_first_and_the_syphon_stops_without_a_complaint(
+    namespaces: Namespaces,
+) -> None:
+    async with namespaces.paired(2, enable_syphon=True) as pair:
+        await pair.until("syphon-polled")
+        await pair.secondary.close()
+        await pair.primary.close()
+        assert pair.primary.counters["syphon-interrupted"] == 0
+        assert (pair.primary.is_faulted, pair.secondary.is_faulted) == (False, False)

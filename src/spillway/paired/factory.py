@@ -112,6 +112,7 @@ class MessagingFactory:
         self.senders_per_entity = senders_per_entity
         self.pairing: Pairing | None = None
         self.syphon: Syphon | None = None
+        self.syphons_fed: list[Syphon] = []  # those of primaries whose backlog this namespace has
         self.is_closed = False
         self.fault: BaseException | None = None
         self.on_end: list[Callable[[], None]] = []  # told when it is closed or faulted
@@ -170,6 +171,7 @@ class MessagingFactory:
         if options.enable_syphon:
             self.syphon = Syphon(self.pairing)
             self.syphon.start()
+            options.messaging_factory.syphons_fed.append(self.syphon)
             Partners(self, options.messaging_factory).watch_each_other()
 
     def _refuse_pair(self, options: SendAvailabilityPairedNamespaceOptions) -> None:
@@ -269,6 +271,8 @@ class MessagingFactory:
     async def _let_go(self) -> None:
         if self.syphon is not None:
             await self.syphon.close()
+        for syphon in self.syphons_fed:  # or it would find its receivers closed
+            await syphon.close()
         if self.pairing is not None:
             await self.pairing.close()
         await asyncio.gather(*(outlet.close() for outlet in self._outlets.values()))

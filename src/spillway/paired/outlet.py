@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
-from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     OperationTimeoutError,
@@ -26,9 +25,8 @@ from azure.servicebus.exceptions import (
 )
 
 from spillway.paired.aliases import partition_key_of, raw_of, session_id_of
+from spillway.paired.batches import Outgoing
 from spillway.paired.overdue import Overdue
-
-Outgoing = ServiceBusMessage | AmqpAnnotatedMessage
 
 GRACE_S: Final = 0.3  # for the SDK to keep its own time-out before we end the call for it
 CLOSE_S: Final = 5.0  # for a sender to say goodbye
@@ -51,12 +49,18 @@ class Parcel:
     """What one caller sends: one message, or several that belong together (`is_whole`: all or nothing)."""
 
     def __init__(
-        self, messages: list[Outgoing], is_whole: bool, is_keyed: bool = True, body_sizes: Sequence[int] = ()
+        self,
+        messages: list[Outgoing],
+        is_whole: bool,
+        is_keyed: bool = True,
+        body_sizes: Sequence[int] = (),
+        encoded: ServiceBusMessageBatch | None = None,
     ) -> None:
         self.messages = messages
         self.is_whole = is_whole
         self.is_keyed = is_keyed
         self.body_sizes = body_sizes  # bytes of each message's body, for whoever counts them
+        self.encoded = encoded  # the same messages, if they have been encoded as a batch already
 
     @property
     def key(self) -> str | None:
@@ -260,7 +264,9 @@ class Outlet:
     # -- the SDK's calls ------------------------------------------------------------------------------------------
 
     async def _send_parcel(self, sender: ServiceBusSender, parcel: Parcel, deadline_s: float) -> None:
-        what: Any = list(parcel.messages) if parcel.is_whole else parcel.messages[0]
+        what: Any = parcel.encoded
+        if what is None:
+            what = list(parcel.messages) if parcel.is_whole else parcel.messages[0]
         await self._timed(_send(what), sender, deadline_s)
 
     async def _timed(

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from spillway.paired.aliases import raw_of, refuse_aliases, to_backlog
 from spillway.paired.backlog import BacklogQueue, BacklogUnavailable
+from spillway.paired.batches import BATCH_BYTES_MAX, MESSAGE_OVERHEAD_BYTES, Batch, Outgoing, body_bytes, split
 from spillway.paired.errors import BacklogUnavailableError, EntityFailed, SchedulingError, wrapped
 from spillway.paired.failover import Route
 from spillway.paired.ledger import CANCEL, SCHEDULE, SEND
-from spillway.paired.outlet import Outgoing, Outlet, Parcel
+from spillway.paired.outlet import Outlet, Parcel
 from spillway.paired.policy import FailoverPolicy, Verdict
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ PRIMARY_SHARE: Final = 0.6  # of a call's time, where the rest may be needed for
 BACKLOG_TRY_SHARE: Final = 0.5  # of what is left, so that another backlog queue can still be tried
 FAIR_TRY_S: Final = 2.0  # less says nothing about a backlog queue
 PROBE_S: Final = 1.0  # between two tries of a call that is held
-BATCH_BYTES_MAX: Final = 262_144  # Azure Standard
-MESSAGE_OVERHEAD_BYTES: Final = 512
 
 
 class DivertedSequenceNumber(int):
@@ -284,15 +283,21 @@ class MessageSender:
     async def _divert(
         self, pairing: "Pairing", messages: list[Outgoing], due: datetime.datetime | None, deadline_s: float
     ) -> list[int] | None:
-        aliased = [to_backlog(message, self.path, due) for message in messages]
-        for group in split(aliased):
-            await self._to_backlog_queue(pairing, group, deadline_s)
+        batches = split([to_backlog(message, self.path, due) for message in messages])
+        if any(batch.is_too_large for batch in batches):  # contract E8
+            raise MessageSizeExceededError(
+                message="The entity is away, and with what the backlog must remember of it the message is larger than "
+                f"{BATCH_BYTES_MAX} bytes. Nothing was sent."
+            )
+        for batch in batches:
+            await self._to_backlog_queue(pairing, batch, deadline_s)
         if due is None:
             return None
         return [self.factory.next_diverted_number() for _ in messages]
 
-    async def _to_backlog_queue(self, pairing: "Pairing", group: list[Outgoing], deadline_s: float) -> None:
+    async def _to_backlog_queue(self, pairing: "Pairing", batch: Batch, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()
+        parcel = Parcel(batch.messages, len(batch.messages) > 1, is_keyed=False, encoded=batch.encoded)
         tried: set[str] = set()
         while True:
             queue = self._own_queue(pairing, tried)
@@ -300,9 +305,7 @@ class MessageSender:
             left_s = deadline_s - began_s
             try_until_s = began_s + max(left_s * BACKLOG_TRY_SHARE, min(FAIR_TRY_S, left_s))
             try:
-                await pairing.secondary.outlet(queue.path).send(
-                    Parcel(group, len(group) > 1, is_keyed=False), try_until_s
-                )
+                await pairing.secondary.outlet(queue.path).send(parcel, try_until_s)
             except Exception as error:
                 verdict = pairing.options.policy.judge(error)
                 now_s = loop.time()
@@ -316,9 +319,9 @@ class MessageSender:
                 pairing.backlog_failed(queue, error)
                 tried.add(queue.path)
             else:
-                for message in group:
+                for message in batch.messages:
                     pairing.secondary.ledger.count(queue.path, SEND, body_bytes(raw_of(message)))
-                pairing.backlog_took(queue, len(group), self.path)
+                pairing.backlog_took(queue, len(batch.messages), self.path)
                 return
 
     def _own_queue(self, pairing: "Pairing", tried: set[str]) -> BacklogQueue:
@@ -387,38 +390,3 @@ def prepare(message: Outgoing) -> int:
     if properties.message_id is None:
         properties.message_id = str(uuid.uuid4())
     return body_bytes(raw)
-
-
-def weight(raw: AmqpAnnotatedMessage) -> int:
-    """What a message costs in memory, roughly."""
-    return MESSAGE_OVERHEAD_BYTES + body_bytes(raw)
-
-
-def body_bytes(raw: AmqpAnnotatedMessage) -> int:
-    """Of data; a structured body is not weighed."""
-    return sum(len(part) for part in raw.body) if raw.body_type is AmqpMessageBodyType.DATA else 0
-
-
-def split(messages: list[AmqpAnnotatedMessage], bytes_max: int = BATCH_BYTES_MAX) -> list[list[Outgoing]]:
-    """In batches that fit, in order: the aliases may have made them too large for one. The SDK's error if one message
-    alone is (contract E8)."""
-    groups: list[list[Outgoing]] = []
-    batch: ServiceBusMessageBatch | None = None
-    for message in messages:
-        if batch is not None:
-            try:
-                batch.add_message(message)
-                groups[-1].append(message)
-                continue
-            except MessageSizeExceededError:
-                pass
-        batch = ServiceBusMessageBatch(max_size_in_bytes=bytes_max)
-        try:
-            batch.add_message(message)
-        except MessageSizeExceededError as error:
-            raise MessageSizeExceededError(
-                message="The entity is away, and with what the backlog must remember of it the message is larger than "
-                f"{bytes_max} bytes."
-            ) from error
-        groups.append([message])
-    return groups

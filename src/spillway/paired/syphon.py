@@ -4,7 +4,9 @@ At least once: a message leaves the backlog only after the primary accepted it. 
 a destination that refuses holds nobody else up: its messages are kept, tried again after a pause, and reported. Only
 what no paired sender can have written is dead-lettered.
 
-One task per backlog queue owns the SDK's receiver, which is not made for two; one task per destination sends.
+One task owns a receiver of the SDK, which is not made for two and settles one message after the other; one task per
+destination sends. Every backlog queue has one that waits for messages. While there are many, others help it: they end
+when there is nothing left, so that an idle queue costs no more than one long poll after the other.
 """
 
 import asyncio
@@ -12,23 +14,25 @@ import datetime
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError
 
 from spillway.paired import events
 from spillway.paired.aliases import Malformed, restore, to_ms
+from spillway.paired.batches import MESSAGE_OVERHEAD_BYTES, body_bytes, split
 from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
 from spillway.paired.outlet import GRACE_S, Parcel, close_quietly, coalescing_key
 from spillway.paired.policy import Verdict
-from spillway.paired.sender import BUSY_WAIT_S, body_bytes, split, weight
+from spillway.paired.sender import BUSY_WAIT_S
 from spillway.paired.types import Inexpressible
 
 if TYPE_CHECKING:
     from spillway.paired.pairing import Pairing
 
 BATCH: Final = 200  # messages asked of a backlog queue at a time
+HELPERS_MAX: Final = 3  # of one backlog queue, while it has more than a batch
 OUTSTANDING_MAX: Final = 1_000  # received and not yet settled, of one backlog queue
 OUTSTANDING_BYTES_MAX: Final = 16 * 1024 * 1024
 SHORT_POLL_S: Final = 0.2  # while something waits to be settled
@@ -49,7 +53,8 @@ class Item:
         self.received = received
         self.home = home
         self.since_s = now_s
-        self.size_bytes = weight(home)
+        self.body_bytes = body_bytes(home)
+        self.size_bytes = MESSAGE_OVERHEAD_BYTES + self.body_bytes
 
 
 class Destination:
@@ -80,6 +85,11 @@ class Syphon:
         loop = asyncio.get_running_loop()
         self.tasks = [loop.create_task(queue.run()) for queue in self.queues]
 
+    @property
+    def outstanding_count(self) -> int:
+        """Messages that are received and not yet settled."""
+        return sum(lane._outstanding() for queue in self.queues for lane in (queue, *queue.helpers.values()))
+
     async def close(self) -> None:
         for task in self.tasks:
             task.cancel()
@@ -87,9 +97,13 @@ class Syphon:
 
 
 class QueueSyphon:
-    def __init__(self, pairing: "Pairing", path: str) -> None:
+    """One receiver of one backlog queue. A helper ends when nothing is left; else it is served for ever."""
+
+    def __init__(self, pairing: "Pairing", path: str, is_helper: bool = False) -> None:
         self.pairing = pairing
         self.path = path
+        self.is_helper = is_helper
+        self.helpers: dict[asyncio.Task[None], QueueSyphon] = {}
         self.destinations: dict[str, Destination] = {}
         self.done: deque[Item] = deque()  # the primary has them: to be completed
         self.progress = asyncio.Event()
@@ -103,19 +117,42 @@ class QueueSyphon:
     async def run(self) -> None:
         restart_s = RESTART_S
         while True:
-            receiver = self.pairing.secondary.backlog_receiver(self.path)
-            self.is_drained = True
+            began_s = asyncio.get_running_loop().time()
             try:
-                await self._serve(receiver)
+                await self._live()
             except Exception as error:
                 self.pairing.events.tell(events.SYPHON_INTERRUPTED, self.path, error=error)
-                await asyncio.sleep(restart_s)
-                restart_s = min(RESTART_MAX_S, restart_s * 2)
-            else:
-                restart_s = RESTART_S
-            finally:
-                await self._stop_sending()
-                await close_quietly(receiver)
+            if self.is_helper:
+                return
+            if asyncio.get_running_loop().time() - began_s > RESTART_MAX_S:
+                restart_s = RESTART_S  # it went well for a while
+            await asyncio.sleep(restart_s)
+            restart_s = min(RESTART_MAX_S, restart_s * 2)
+
+    async def _live(self) -> None:
+        """As long as one receiver does."""
+        receiver = self.pairing.secondary.backlog_receiver(self.path)
+        self.is_drained = not self.is_helper
+        try:
+            async with asyncio.timeout(self.pairing.secondary.operation_timeout_s):
+                await receiver.__aenter__()  # connects: the wait of a receive is for messages alone
+            await self._serve(receiver)
+        finally:
+            for task in self.helpers:
+                task.cancel()
+            await asyncio.gather(*self.helpers, return_exceptions=True)
+            await self._stop_sending()
+            await close_quietly(receiver)
+
+    def _call_help(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        are_held_up = any(each.blocked_until_s > now_s for each in self.destinations.values())
+        if not self.is_helper and not are_held_up and len(self.helpers) < HELPERS_MAX:
+            helper = QueueSyphon(self.pairing, self.path, is_helper=True)
+            helper.reported = self.reported
+            task = asyncio.get_running_loop().create_task(helper.run())
+            self.helpers[task] = helper
+            task.add_done_callback(self.helpers.pop)
 
     async def _stop_sending(self) -> None:
         """What was received on a link that is gone comes back by itself; a send under way may still arrive."""
@@ -130,8 +167,13 @@ class QueueSyphon:
     async def _serve(self, receiver: ServiceBusReceiver) -> None:
         while True:
             if self._may_receive():
-                for message in await self._receive(receiver):
+                messages = await self._receive(receiver)
+                for message in messages:
                     await self._sort(receiver, message)
+                if len(messages) >= BATCH:
+                    self._call_help()
+                elif self.is_helper and self.is_drained:
+                    return
             self._send_what_can_be_sent()
             await self._settle(receiver)
             await self._renew(receiver)
@@ -141,7 +183,7 @@ class QueueSyphon:
         # The SDK may have been handed more than it was asked for. It returns the rest with the next receive, but only
         # when the wait of that is over: before a long one all is taken out, or it would lie there past its locks.
         is_idle = self._outstanding() == 0
-        is_long = is_idle and self.is_drained
+        is_long = is_idle and self.is_drained and not self.is_helper
         wait_s = self.pairing.options.syphon_long_poll.total_seconds() if is_long else SHORT_POLL_S
         async with asyncio.timeout(wait_s + self.pairing.secondary.operation_timeout_s + GRACE_S):
             messages = await receiver.receive_messages(BATCH, max_wait_time=wait_s)
@@ -176,7 +218,11 @@ class QueueSyphon:
         if not self._is_full():
             return True
         now_s = asyncio.get_running_loop().time()
-        if self.done or any(each.items and each.blocked_until_s <= now_s for each in self.destinations.values()):
+        if (
+            self.is_helper
+            or self.done
+            or any(each.items and each.blocked_until_s <= now_s for each in self.destinations.values())
+        ):
             return False
         if now_s < self.look_further_s:
             return False
@@ -184,6 +230,8 @@ class QueueSyphon:
         return True
 
     def _is_full(self) -> bool:
+        if self.is_helper:  # it is there to settle, not to hold
+            return self._outstanding() >= BATCH or self.held_bytes >= OUTSTANDING_BYTES_MAX // 4
         return self._outstanding() >= OUTSTANDING_MAX or self.held_bytes >= OUTSTANDING_BYTES_MAX
 
     def _outstanding(self) -> int:
@@ -264,11 +312,11 @@ class QueueSyphon:
 
     async def _send_batch(self, destination: Destination, batch: list[Item]) -> None:
         """Parts of it that are accepted are done, whatever becomes of the rest."""
-        by_home = {id(item.home): item for item in batch}
-        for group in split([item.home for item in batch]):
-            items = [by_home[id(home)] for home in group]
+        waiting = iter(batch)
+        for part in split([item.home for item in batch]):
+            items = [next(waiting) for _ in part.messages]
             try:
-                await self._send_group(destination, items)
+                await self._send_group(destination, items, part.encoded)
             except Exception as error:
                 if self.pairing.options.policy.judge(error) is not Verdict.CALLERS:
                     raise
@@ -277,7 +325,7 @@ class QueueSyphon:
     async def _send_each(self, destination: Destination, items: list[Item]) -> None:
         for item in items:
             try:
-                await self._send_group(destination, [item])
+                await self._send_group(destination, [item], None)
             except Exception as error:
                 if self.pairing.options.policy.judge(error) is not Verdict.CALLERS:
                     raise
@@ -285,15 +333,17 @@ class QueueSyphon:
                 destination.sending.remove(item)
                 self.held_bytes -= item.size_bytes
 
-    async def _send_group(self, destination: Destination, items: list[Item]) -> None:
+    async def _send_group(
+        self, destination: Destination, items: list[Item], encoded: ServiceBusMessageBatch | None
+    ) -> None:
         primary = self.pairing.primary
         deadline_s = asyncio.get_running_loop().time() + primary.operation_timeout_s
-        parcel = Parcel([item.home for item in items], len(items) > 1)
+        parcel = Parcel([item.home for item in items], len(items) > 1, encoded=encoded)
         await primary.outlet(destination.path).send(parcel, deadline_s)
         for item in items:
             destination.sending.remove(item)
             self.done.append(item)
-            primary.ledger.count(destination.path, SEND, body_bytes(item.home))
+            primary.ledger.count(destination.path, SEND, item.body_bytes)
         destination.pause_s = PAUSE_S
         destination.is_reported = False
         self.pairing.events.tell(events.SYPHONED, destination.path, len(items), queue=self.path)
