@@ -41,7 +41,9 @@ test: lint test-python test-compiled ## everything: style, types, all tests, the
 
 test-python: $(DEV) $(JS)
 	@echo "test: the whole suite"
-	@$(PYTEST) -n $(JOBS) --dist loadfile --results-file build/results.json
+	@$(PYTEST) -n $(JOBS) --dist loadfile --ignore tests/hostile --results-file build/results.json
+	@echo "test: bad input, one attack after the other against one broker, whose memory is watched"
+	@$(PYTEST) --results-file build/results-hostile.json tests/hostile
 
 test-compiled: $(DEV)
 	@if $(VENV_PYTHON) setup.py --can-compile; then \

@@ -49,7 +49,9 @@ def test_sends_of_unknown_outcome_are_sent_again_and_each_message_is_there_once(
 def test_without_duplicate_detection_what_is_sent_again_is_there_twice(tmp_path: Path, lingering: SyncShim) -> None:
     """The negative control. A kill must fall between a sync and its answer, so a few are tried."""
     for seed in range(1, 6):
-        report = killing.run(tmp_path / str(seed), 1, seed=seed, resends=True, env=lingering.env)
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        report = killing.run(directory, 1, seed=seed, resends=True, env=lingering.env)
         if report.verdict.duplicated:
             return
     raise AssertionError("five kills, and nothing that was sent again was there twice")
