@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
 from spillway.client.control import ControlClient
-from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
+from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions, syphon
 from spillway.paired.ledger import EMPTY_RECEIVE
 from spillway.paired.pairing import Pairing
 from spillway.paired.syphon import SHORT_POLL_S, QueueSyphon
@@ -36,10 +36,10 @@ async def waits_s(*counts: int) -> list[float]:
     secondary = MessagingFactory.from_connection_string(CONNECTION.format("two"))
     manager = NamespaceManager.from_connection_string(CONNECTION.format("two"))
     options = SendAvailabilityPairedNamespaceOptions(manager, secondary, syphon_long_poll=timedelta(seconds=LONG_S))
-    syphon = QueueSyphon(Pairing(primary, options, ["one/x-servicebus-transfer/0"]), "one/x-servicebus-transfer/0")
+    queue = QueueSyphon(Pairing(primary, options, ["one/x-servicebus-transfer/0"]), "one/x-servicebus-transfer/0")
     receiver: Any = ScriptedReceiver(*counts)
     for _ in counts:
-        await syphon._receive(cast(ServiceBusReceiver, receiver))
+        await queue._receive(cast(ServiceBusReceiver, receiver))
     for closable in (primary, secondary, manager):
         await closable.close()
     found: list[float] = receiver.waits_s
@@ -112,3 +112,23 @@ async def test_ten_real_queues_polled_every_second_cost_ten_receives_a_second_in
     counted = sum(row["operations"] for row in rows if row["kind"] == "empty_receive" and row["entity"] in paths)
     # A receive that was under way when the syphon was closed is counted by the broker alone.
     assert 0 <= counted - ledger.operations(EMPTY_RECEIVE) <= 10
+
+
+async def test_what_was_passed_over_for_lack_of_room_comes_home_before_its_lock_ends(
+    namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind as many held messages as are allowed the syphon looks for other destinations. What it finds there of the
+    blocked one is locked for a minute."""
+    monkeypatch.setattr(syphon, "OUTSTANDING_MAX", 4)
+    monkeypatch.setattr(syphon, "BATCH", 4)
+    monkeypatch.setattr(syphon, "BLOCKED_PACE_S", 0.1)
+    path = namespaces.queue()
+    faults = namespaces.refuse(path)
+    async with namespaces.paired(enable_syphon=True) as pair:
+        sender = pair.primary.create_message_sender(path)
+        await sender.send_messages([ServiceBusMessage(f"{number}") for number in range(8)])
+        assert pair.primary.syphon is not None
+        (queue,) = pair.primary.syphon.queues
+        await eventually(lambda: queue._outstanding() + len(queue.passed) == 8)
+        faults.clear()
+        await pair.until("syphoned", 8, timeout_s=20.0)

@@ -11,8 +11,9 @@ when there is nothing left, so that an idle queue costs no more than one long po
 
 import asyncio
 import datetime
+import math
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
@@ -109,7 +110,9 @@ class QueueSyphon:
         self.progress = asyncio.Event()
         self.reported: set[int] = set()  # numbers of messages that are kept for a reason of their own
         self.held_bytes = 0
-        self.look_further_s = 0.0
+        self.look_further_s: float | None = None  # while it is full and nothing can go on
+        self.passed: deque[tuple[ServiceBusReceivedMessage, int]] = deque()  # over, for lack of room; with its size
+        self.passed_bytes = 0
         self.is_drained = True  # the SDK holds no message back
 
     # -- the life of it -------------------------------------------------------------------------------------------
@@ -162,10 +165,12 @@ class QueueSyphon:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.destinations.clear()
         self.done.clear()
-        self.held_bytes = 0
+        self.passed.clear()
+        self.held_bytes = self.passed_bytes = 0
 
     async def _serve(self, receiver: ServiceBusReceiver) -> None:
         while True:
+            await self._sort_passed(receiver)
             if self._may_receive():
                 messages = await self._receive(receiver)
                 for message in messages:
@@ -216,8 +221,11 @@ class QueueSyphon:
     def _may_receive(self) -> bool:
         """As long as there is room; and now and then without, for destinations that those in front do not block."""
         if not self._is_full():
+            self.look_further_s = None
             return True
         now_s = asyncio.get_running_loop().time()
+        if self.look_further_s is None:
+            self.look_further_s = now_s + BLOCKED_PACE_S
         if (
             self.is_helper
             or self.done
@@ -257,10 +265,30 @@ class QueueSyphon:
         if destination is None:
             destination = self.destinations[key] = Destination(path)
         if destination.blocked_until_s > loop.time() and self._is_full():
-            return  # its lock ends by itself
+            self._pass_over(message, weight(home))
+            return
         item = Item(message, home, loop.time())
         destination.items.append(item)
         self.held_bytes += item.size_bytes
+
+    def _pass_over(self, message: ServiceBusReceivedMessage, size_bytes: int) -> None:
+        """For now: its turn comes when there is room, if that is before its lock ends by itself."""
+        while self.passed and _lock_left_s(self.passed[0][0]) < RENEW_BEFORE_S:
+            self._next_passed()
+        if len(self.passed) < OUTSTANDING_MAX and self.passed_bytes < OUTSTANDING_BYTES_MAX:
+            self.passed.append((message, size_bytes))
+            self.passed_bytes += size_bytes
+
+    def _next_passed(self) -> ServiceBusReceivedMessage:
+        message, size_bytes = self.passed.popleft()
+        self.passed_bytes -= size_bytes
+        return message
+
+    async def _sort_passed(self, receiver: ServiceBusReceiver) -> None:
+        while self.passed and not self._is_full():
+            message = self._next_passed()
+            if _lock_left_s(message) >= RENEW_BEFORE_S:
+                await self._sort(receiver, message)
 
     def _age_ms(self, message: ServiceBusReceivedMessage) -> int | None:
         enqueued = message.enqueued_time_utc
@@ -392,11 +420,14 @@ class QueueSyphon:
                 self.held_bytes -= item.size_bytes
 
     def _ends_soon(self, item: Item) -> bool:
-        until: Any = item.received.locked_until_utc
-        if until is None:
-            return False
-        left_s: float = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
-        return left_s < RENEW_BEFORE_S
+        return _lock_left_s(item.received) < RENEW_BEFORE_S
+
+
+def _lock_left_s(message: ServiceBusReceivedMessage) -> float:
+    until: datetime.datetime | None = message.locked_until_utc
+    if until is None:
+        return math.inf
+    return (until - datetime.datetime.now(datetime.UTC)).total_seconds()
 
 
 async def _renewed(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> bool:
