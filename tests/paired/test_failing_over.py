@@ -7,6 +7,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
+    OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
     ServiceBusQuotaExceededError,
@@ -21,6 +22,9 @@ from spillway.paired import (
     MessagingFactory,
     SchedulingError,
 )
+from spillway.paired.call import Call
+from spillway.paired.failover import Route
+from spillway.paired.outlet import Parcel
 from spillway.paired.pairing import make_ping
 from tests.paired.namespaces import Namespaces
 
@@ -225,6 +229,48 @@ async def test_with_no_backlog_queue_left_the_caller_hears_each_and_its_cause(na
         assert await namespaces.bodies(namespaces.primary, path) == []
         broken.clear()
         faults.clear()
+
+
+async def test_a_send_whose_answer_was_lost_is_not_said_to_be_unsent(namespaces: Namespaces) -> None:
+    path = namespaces.queue()
+    faults = namespaces.refuse(path)
+    async with namespaces.paired(1) as pair:
+        broken = namespaces.refuse(pair.backlog_path(0), "timeout-refused", namespaces.secondary)
+        sender = pair.primary.create_message_sender(path)
+        with pytest.raises(BacklogUnavailableError, match="whether it was sent is not known") as caught:
+            await sender.send_messages(ServiceBusMessage("x"))
+        assert caught.value.is_outcome_unknown
+        broken.clear()
+        faults.clear()
+
+
+@pytest.mark.parametrize(
+    ("total_s", "share_s", "is_fair"),
+    [
+        (60.0, 36.0, True),  # its whole share
+        (5.0, 3.0, True),  # the caller's own time-out is short: that is how long it cares to wait
+        (60.0, 10.0, False),  # held, and little is left
+        (3_660.0, 36.0, True),  # held for an hour: a share is one of the operation's time
+    ],
+)
+def test_a_time_out_counts_against_the_entity_if_it_had_a_fair_share_of_the_time(
+    total_s: float, share_s: float, is_fair: bool
+) -> None:
+    call = Call(Parcel([], False), None, began_s=1_000.0, deadline_s=1_000.0 + total_s)
+    assert call.is_fair(share_s, operation_timeout_s=60.0) is is_fair
+
+
+async def test_a_time_out_without_a_fair_share_does_not_fail_over(namespaces: Namespaces) -> None:
+    path = namespaces.queue()
+    async with namespaces.paired(1) as pair:
+        assert pair.primary.pairing is not None
+        sender = pair.primary.create_message_sender(path)
+        watch = pair.primary.pairing.watch(path)
+        silence = OperationTimeoutError(message="silence")
+        assert sender._after_failure(silence, watch, 0, 3, 0.0, 0.0, is_fair=False) is None
+        assert watch.machine.route() is Route.PRIMARY
+        sender._after_failure(silence, watch, 0, 3, 0.0, 0.0, is_fair=True)
+        assert watch.machine.route() is Route.BACKLOG
 
 
 async def test_a_ping_refused_for_good_stops_the_piling_up_until_the_owner_says_otherwise(

@@ -38,7 +38,13 @@ class EntityFailed(MessagingError):
 
 
 class BacklogUnavailableError(MessagingError):
-    """The entity is away and no backlog queue takes messages: nothing was sent. The text names each and its cause."""
+    """The entity is away and no backlog queue takes messages. The text names each and its cause.
+
+    `is_outcome_unknown`: a send before may have been stored, and its answer was lost; else nothing was sent. Sending
+    again with the same message id makes one message of it, where duplicates are detected.
+    """
+
+    is_outcome_unknown: bool = False
 
 
 class SchedulingError(MessagingError):

@@ -18,6 +18,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 from spillway.paired.aliases import raw_of, refuse_aliases, to_backlog
 from spillway.paired.backlog import BacklogQueue, BacklogUnavailable
 from spillway.paired.batches import BATCH_BYTES_MAX, MESSAGE_OVERHEAD_BYTES, Batch, Outgoing, body_bytes, split
+from spillway.paired.call import PRIMARY_SHARE, Call
 from spillway.paired.errors import BacklogUnavailableError, EntityFailed, SchedulingError, wrapped
 from spillway.paired.failover import Route
 from spillway.paired.ledger import CANCEL, SCHEDULE, SEND
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 RETRIES_MAX: Final = 3
 BACKOFF_S: Final = 0.1
 BUSY_WAIT_S: Final = 10.0  # contract D7, I6
-PRIMARY_SHARE: Final = 0.6  # of a call's time, where the rest may be needed for the backlog
 BACKLOG_TRY_SHARE: Final = 0.5  # of what is left, so that another backlog queue can still be tried
 FAIR_TRY_S: Final = 2.0  # less says nothing about a backlog queue
 PROBE_S: Final = 1.0  # between two tries of a call that is held
@@ -137,12 +137,13 @@ class MessageSender:
             body_sizes.append(prepare(message))
         parcel = Parcel(messages, is_whole, body_sizes=body_sizes)
         size_bytes = sum(body_sizes) + MESSAGE_OVERHEAD_BYTES * len(messages)
-        deadline_s = asyncio.get_running_loop().time() + (timeout or self._default_timeout_s(pairing))
+        began_s = asyncio.get_running_loop().time()
+        call = Call(parcel, due, began_s, began_s + (timeout or self._default_timeout_s(pairing)))
         bound = self.factory.in_flight
         if not bound.enter_now(len(messages), size_bytes):
-            await self._wait_for_room(len(messages), size_bytes, deadline_s)
+            await self._wait_for_room(len(messages), size_bytes, call.deadline_s)
         try:
-            return await self._deliver(parcel, due, deadline_s)
+            return await self._deliver(call)
         finally:
             bound.leave(len(messages), size_bytes)
 
@@ -166,31 +167,34 @@ class MessageSender:
             return self.factory.operation_timeout_s
         return self.factory.operation_timeout_s + pairing.options.failover_interval.total_seconds()
 
-    async def _deliver(self, parcel: Parcel, due: datetime.datetime | None, deadline_s: float) -> list[int] | None:
+    async def _deliver(self, call: Call) -> list[int] | None:
         loop = asyncio.get_running_loop()
         watch = self._watch()
         tries = 0
-        primary_until_s = self._primary_deadline_s(watch, deadline_s)
+        share_s, primary_until_s = self._primary_share(watch, call)
         while True:
             if watch is not None and watch.machine.route() is not Route.PRIMARY:
-                return await self._deliver_away(watch, parcel, due, deadline_s)
+                return await self._deliver_away(watch, call)
             epoch = 0 if watch is None else watch.machine.epoch
             try:
-                numbers = await self._to_primary(parcel, due, primary_until_s)
+                numbers = await self._to_primary(call.parcel, call.due, primary_until_s)
             except Exception as error:
-                until_s = self._after_failure(error, watch, epoch, tries, primary_until_s, deadline_s)
+                call.note(error)
+                is_fair = call.is_fair(share_s, self.factory.operation_timeout_s)
+                until_s = self._after_failure(error, watch, epoch, tries, primary_until_s, call.deadline_s, is_fair)
                 if until_s is None:
                     raise wrapped(error, self.path) from error
                 tries += 1
                 if until_s > loop.time():
                     await _wait(watch, until_s)
                 if loop.time() >= primary_until_s:  # held until now: it has its share of the time that is left
-                    primary_until_s = self._primary_deadline_s(watch, deadline_s)
+                    share_s, primary_until_s = self._primary_share(watch, call)
             else:
                 if watch is not None:
                     watch.on_success()
-                for size_bytes in parcel.body_sizes:
-                    self.factory.ledger.count(self.path, SEND if due is None else SCHEDULE, size_bytes)
+                kind = SEND if call.due is None else SCHEDULE
+                for size_bytes in call.parcel.body_sizes:
+                    self.factory.ledger.count(self.path, kind, size_bytes)
                 return numbers
 
     def _after_failure(
@@ -201,6 +205,7 @@ class MessageSender:
         tries: int,
         primary_until_s: float,
         deadline_s: float,
+        is_fair: bool,
     ) -> float | None:
         """When to go on with the same messages, on whichever side takes them then; None: the caller gets the error."""
         now_s = asyncio.get_running_loop().time()
@@ -216,21 +221,22 @@ class MessageSender:
             return again_s
         if watch is None:
             return None
-        watch.on_failure(error, epoch)
+        if is_fair or not isinstance(error, OperationTimeoutError):
+            watch.on_failure(error, epoch)
         if watch.machine.route() is not Route.PRIMARY:
             return now_s  # it is away: the backlog takes this very message
         if watch.pairing.options.pending == "raise" or now_s >= deadline_s:
             return None
         return min(deadline_s, now_s + PROBE_S)
 
-    def _primary_deadline_s(self, watch: "Watch | None", deadline_s: float) -> float:
-        """How long the primary may take, if the backlog may have to take the message afterwards."""
-        if watch is None:
-            return deadline_s
-        if watch.machine.interval_s > 0 and watch.pairing.options.pending == "raise":
-            return deadline_s
+    def _primary_share(self, watch: "Watch | None", call: Call) -> tuple[float, float]:
+        """How long the primary may take, if the backlog may have to take the message afterwards, and until when."""
         now_s = asyncio.get_running_loop().time()
-        return now_s + min(self.factory.operation_timeout_s, deadline_s - now_s) * PRIMARY_SHARE
+        left_s = call.deadline_s - now_s
+        if watch is None or (watch.machine.interval_s > 0 and watch.pairing.options.pending == "raise"):
+            return left_s, call.deadline_s
+        share_s = min(self.factory.operation_timeout_s, left_s) * PRIMARY_SHARE
+        return share_s, now_s + share_s
 
     async def _to_primary(self, parcel: Parcel, due: datetime.datetime | None, deadline_s: float) -> list[int] | None:
         outlet = self._outlet
@@ -255,66 +261,67 @@ class MessageSender:
 
     # -- the backlog ----------------------------------------------------------------------------------------------
 
-    async def _deliver_away(
-        self, watch: "Watch", parcel: Parcel, due: datetime.datetime | None, deadline_s: float
-    ) -> list[int] | None:
+    async def _deliver_away(self, watch: "Watch", call: Call) -> list[int] | None:
         """Into the backlog; with `pending="hold"` to whichever side can take it first."""
         pairing = watch.pairing
         loop = asyncio.get_running_loop()
         while True:
             route = watch.machine.route()
             if route is Route.PRIMARY:  # it came back meanwhile
-                return await self._deliver(parcel, due, deadline_s)
+                return await self._deliver(call)
             if route is Route.NOWHERE:
                 raise EntityFailed(
-                    f"'{self.path}' is away and waiting does not bring it back: {watch.machine.cause}. Nothing was "
-                    "sent. Mend the cause, then call mark_path_healthy if the next ping is too far off."
+                    f"'{self.path}' is away and waiting does not bring it back: {watch.machine.cause}. "
+                    f"{call.fate().capitalize()}. Mend the cause, then call mark_path_healthy if the next ping is too "
+                    "far off."
                 ) from watch.machine.cause
             try:
-                return await self._divert(pairing, parcel.messages, due, deadline_s)
+                return await self._divert(pairing, call)
             except BacklogUnavailable as error:
                 now_s = loop.time()
-                if pairing.options.pending == "raise" or now_s + PROBE_S >= deadline_s:
-                    raise BacklogUnavailableError(
-                        f"'{self.path}' is away ({watch.machine.cause}), and nothing was sent. {error}"
-                    ) from watch.machine.cause
+                if pairing.options.pending == "raise" or now_s + PROBE_S >= call.deadline_s:
+                    refusal = BacklogUnavailableError(
+                        f"'{self.path}' is away ({watch.machine.cause}), and {call.fate()}. {error}"
+                    )
+                    refusal.is_outcome_unknown = call.is_outcome_unknown
+                    raise refusal from watch.machine.cause
                 await watch.changed(now_s + PROBE_S)
 
-    async def _divert(
-        self, pairing: "Pairing", messages: list[Outgoing], due: datetime.datetime | None, deadline_s: float
-    ) -> list[int] | None:
-        batches = split([to_backlog(message, self.path, due) for message in messages])
+    async def _divert(self, pairing: "Pairing", call: Call) -> list[int] | None:
+        messages = call.parcel.messages
+        batches = split([to_backlog(message, self.path, call.due) for message in messages])
         if any(batch.is_too_large for batch in batches):  # contract E8
             raise MessageSizeExceededError(
                 message="The entity is away, and with what the backlog must remember of it the message is larger than "
-                f"{BATCH_BYTES_MAX} bytes. Nothing was sent."
+                f"{BATCH_BYTES_MAX} bytes. {call.fate().capitalize()}."
             )
         for batch in batches:
-            await self._to_backlog_queue(pairing, batch, deadline_s)
-        if due is None:
+            await self._to_backlog_queue(pairing, batch, call)
+        if call.due is None:
             return None
         return [self.factory.next_diverted_number() for _ in messages]
 
-    async def _to_backlog_queue(self, pairing: "Pairing", batch: Batch, deadline_s: float) -> None:
+    async def _to_backlog_queue(self, pairing: "Pairing", batch: Batch, call: Call) -> None:
         loop = asyncio.get_running_loop()
         parcel = Parcel(batch.messages, len(batch.messages) > 1, is_keyed=False, encoded=batch.encoded)
         tried: set[str] = set()
         while True:
             queue = self._own_queue(pairing, tried)
             began_s = loop.time()
-            left_s = deadline_s - began_s
+            left_s = call.deadline_s - began_s
             try_until_s = began_s + max(left_s * BACKLOG_TRY_SHARE, min(FAIR_TRY_S, left_s))
             try:
                 await pairing.secondary.outlet(queue.path).send(parcel, try_until_s)
             except Exception as error:
+                call.note(error)
                 verdict = pairing.options.policy.judge(error)
                 now_s = loop.time()
                 if verdict is Verdict.CALLERS:
                     raise
-                if verdict is Verdict.BUSY and now_s + BUSY_WAIT_S < deadline_s:
+                if verdict is Verdict.BUSY and now_s + BUSY_WAIT_S < call.deadline_s:
                     await asyncio.sleep(BUSY_WAIT_S)
                     continue
-                if now_s >= deadline_s and try_until_s - began_s < FAIR_TRY_S:
+                if now_s >= call.deadline_s and try_until_s - began_s < FAIR_TRY_S:
                     raise wrapped(error, self.path) from error  # the queue had no time to show what it can do
                 pairing.backlog_failed(queue, error)
                 tried.add(queue.path)
@@ -322,6 +329,7 @@ class MessageSender:
                 for message in batch.messages:
                     pairing.secondary.ledger.count(queue.path, SEND, body_bytes(raw_of(message)))
                 pairing.backlog_took(queue, len(batch.messages), self.path)
+                call.is_outcome_unknown = True  # part of it is there, if the rest is refused
                 return
 
     def _own_queue(self, pairing: "Pairing", tried: set[str]) -> BacklogQueue:

@@ -264,10 +264,10 @@ class QueueSyphon:
         destination = self.destinations.get(key)
         if destination is None:
             destination = self.destinations[key] = Destination(path)
-        if destination.blocked_until_s > loop.time() and self._is_full():
-            self._pass_over(message, weight(home))
-            return
         item = Item(message, home, loop.time())
+        if destination.blocked_until_s > loop.time() and self._is_full():
+            self._pass_over(message, item.size_bytes)
+            return
         destination.items.append(item)
         self.held_bytes += item.size_bytes
 
