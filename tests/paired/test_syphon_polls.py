@@ -121,6 +121,7 @@ async def test_what_was_passed_over_for_lack_of_room_comes_home_before_its_lock_
     blocked one is locked for a minute."""
     monkeypatch.setattr(syphon, "OUTSTANDING_MAX", 4)
     monkeypatch.setattr(syphon, "BATCH", 4)
+    monkeypatch.setattr(syphon, "HELPERS_MAX", 0)
     monkeypatch.setattr(syphon, "BLOCKED_PACE_S", 0.1)
     path = namespaces.queue()
     faults = namespaces.refuse(path)
