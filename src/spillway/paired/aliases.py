@@ -13,12 +13,14 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 
 from spillway.paired.types import (
+    EPOCH,
     Inexpressible,
     is_typed,
     note_of,
+    note_of_body,
     notes_of,
     read_notes,
-    restored,
+    restored_body,
     restored_map,
     text,
     typed,
@@ -48,7 +50,6 @@ BROKER_ANNOTATIONS: Final = frozenset(
     }
 )
 _LOCK_TOKEN: Final = "x-opt-lock-token"
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Malformed(Exception):
@@ -149,11 +150,11 @@ def ttl_ms_of(raw: AmqpAnnotatedMessage) -> int | None:
 
 def to_ms(moment: datetime.datetime) -> int:
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-    return (aware - _EPOCH) // datetime.timedelta(milliseconds=1)
+    return (aware - EPOCH) // datetime.timedelta(milliseconds=1)
 
 
 def from_ms(moment_ms: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(milliseconds=moment_ms)
+    return EPOCH + datetime.timedelta(milliseconds=moment_ms)
 
 
 def _notes(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def _notes(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
         "a": notes_of(annotations),
         "d": notes_of(raw.delivery_annotations),
         "f": notes_of(raw.footer),
-        "b": None if raw.body_type is AmqpMessageBodyType.DATA else note_of(_body(raw)),
+        "b": None if raw.body_type is AmqpMessageBodyType.DATA else note_of_body(_body(raw)),
         "m": None if properties is None else note_of(properties.message_id),
         "c": None if properties is None else note_of(properties.correlation_id),
     }
@@ -217,7 +218,7 @@ def restore(message: ServiceBusReceivedMessage, age_ms: int | None = None) -> tu
     aliases = read_aliases(properties)
     notes = aliases.notes
     is_data = raw.body_type is AmqpMessageBodyType.DATA
-    home = _with_body(raw.body_type, _body(raw) if is_data else restored(_body(raw), notes.get("b")))
+    home = _with_body(raw.body_type, _body(raw) if is_data else restored_body(_body(raw), notes.get("b")))
     ttl_ms = aliases.ttl_ms if aliases.ttl_ms is None or age_ms is None else max(1, aliases.ttl_ms - age_ms)
     home.header = _header(raw, ttl_ms)
     standard = _properties(raw, notes, clears_times=False)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 INT_MIN: Final = -(1 << 31)
 INT_MAX: Final = (1 << 31) - 1
+EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 UNKNOWN: Final = "?"  # a value that cannot be given back exactly
 # The types of the SDK's explicit values that come back as one Python value each.
 SIMPLE: Final = frozenset(
@@ -57,6 +58,26 @@ def note_of(value: object, bytes_are_text: bool = False) -> Note:
         inside = {key: note for key, each in value.items() if (note := note_of(each)) is not None}
         return {"m": inside} if inside else None
     return UNKNOWN
+
+
+def note_of_body(value: object) -> Note:
+    """Of a body that is one value. The SDK takes no explicit type there: `{"TYPE": …, "VALUE": …}` is sent as a map."""
+    if is_typed(value):
+        assert isinstance(value, dict)
+        return {"m": {key: note for key, each in value.items() if (note := note_of(each)) is not None}}
+    return note_of(value)
+
+
+def restored_body(value: object, note: Note) -> Any:
+    """As it was, in the Python type that the SDK sends so by itself."""
+    if note == "BINARY":
+        return value
+    if note == "TIMESTAMP" and isinstance(value, int):
+        return EPOCH + datetime.timedelta(milliseconds=value)
+    found = restored(value, note)
+    if is_typed(found) and not isinstance(value, dict):
+        raise Inexpressible("its body is a value of an AMQP type that the SDK cannot send again")
+    return found
 
 
 def notes_of(values: Mapping[Any, Any] | None, bytes_are_text: bool = False) -> dict[str, Note]:
