@@ -12,19 +12,26 @@ from pathlib import Path
 from typing import Any, Final
 
 SUFFIX: Final = ".history.jsonl"
+NS: Final = 1_000_000_000
 
-# Operations, and what else a line has besides `t` (ns) and `p` (the process that wrote it).
-SEND: Final = "send"  # t0, t1, id, n, res: ok, fail (surely not applied) or info (nobody knows), error
-DELIVERED: Final = "recv"  # id, seq, dc
+# Operations, and what else a line has besides `t` (ns), `p` (the process that wrote it) and `op`.
+SEND: Final = "send"  # t0 (ns, when it began), id, a (which attempt), h (digest), res, error
+DELIVERED: Final = "recv"  # id, a, h, seq, dc, g (ns, when the broker locked it for this receiver)
 COMPLETED: Final = "complete"  # id, seq, res
-EVENT: Final = "event"  # name, path, count: what the paired library told
-LEFT: Final = "left"  # id, q: still there at the end
-NEMESIS: Final = "nemesis"  # what: begins, ends
-LEDGER: Final = "ledger"  # namespace, operations by kind
+EVENT: Final = "event"  # name, path, count, error: what the paired library told
+LEFT: Final = "left"  # id, q: still there at the end, and where
+FAULT: Final = "fault"  # what: begins, is being mended, is mended
+LEDGER: Final = "ledger"  # namespace, operations by kind: what a broker counted
+NOTE: Final = "note"  # text: for people
 
+# How a send or a settlement ended.
 OK: Final = "ok"
-FAIL: Final = "fail"
-INFO: Final = "info"
+FAIL: Final = "fail"  # surely not applied: the caller was told so
+INFO: Final = "info"  # nobody knows
+
+BEGINS: Final = "begins"
+MENDING: Final = "is being mended"
+MENDED: Final = "is mended"
 
 
 def now_ns() -> int:
@@ -46,32 +53,30 @@ class History:
         os.close(self._file)
 
 
-def read_all(directory: Path) -> list[dict[str, Any]]:
-    """Every line of every process, by time."""
-    lines = [line for path in sorted(directory.glob("*" + SUFFIX)) for line in read_one(path)]
-    lines.sort(key=lambda line: int(line["t"]))
-    return lines
-
-
-def read_one(path: Path) -> Iterator[dict[str, Any]]:
-    """A line that a killed process did not finish is left out."""
-    with path.open("rb") as file:
-        for raw in file:
-            if raw.endswith(b"\n"):
-                yield json.loads(raw)
+def read_lines(directory: Path) -> Iterator[dict[str, Any]]:
+    """Every line, process by process. One that a killed process did not finish is left out."""
+    for path in sorted(directory.glob("*" + SUFFIX)):
+        with path.open("rb") as file:
+            for raw in file:
+                if raw.endswith(b"\n"):
+                    yield json.loads(raw)
 
 
 class Tail:
-    """Follows the histories while they grow: how often each thing has happened so far."""
+    """Follows the histories while they grow: how often each thing has happened so far. For the eye, and to know when
+    to go on; the verdict reads for itself."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.counts = {"sent": 0, "acknowledged": 0, "failed": 0, "diverted": 0, "syphoned": 0, "delivered": 0}
+        self.counts = {"acknowledged": 0, "diverted": 0, "syphoned": 0, "delivered": 0, "failed": 0}
+        self.away: set[str] = set()  # processes whose senders are failed over
         self._read: dict[Path, int] = {}
 
     def update(self) -> dict[str, int]:
         for path in self.directory.glob("*" + SUFFIX):
             at = self._read.get(path, 0)
+            if path.stat().st_size == at:
+                continue
             with path.open("rb") as file:
                 file.seek(at)
                 data = file.read()
@@ -84,9 +89,14 @@ class Tail:
     def _count(self, line: dict[str, Any]) -> None:
         op = line["op"]
         if op == SEND:
-            self.counts["sent"] += 1
             self.counts["acknowledged" if line["res"] == OK else "failed"] += 1
         elif op == DELIVERED:
             self.counts["delivered"] += 1
-        elif op == EVENT and line["name"] in ("diverted", "syphoned"):
-            self.counts[line["name"]] += line["count"]
+        elif op == EVENT:
+            name = line["name"]
+            if name in ("diverted", "syphoned"):
+                self.counts[name] += line["count"]
+            elif name == "failed-over":
+                self.away.add(line["p"])
+            elif name == "recovered":
+                self.away.discard(line["p"])

@@ -1,6 +1,7 @@
 """The processes of a run: brokers as `spillway serve` runs them, and clients that wait for a word before they begin and
-before they end. Everything is killed when the run is over, however it ends."""
+before they end. Everything is killed when the run is over, however it ends (`guard`)."""
 
+import contextlib
 import json
 import os
 import select
@@ -10,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 from typing import IO, Any, Final
+
+from spillway.lab.guard import Guard
 
 READY_S: Final = 60.0
 END_S: Final = 20.0
@@ -22,10 +25,11 @@ class LabError(Exception):
 class Process:
     """A child whose first line on stdout says that it is ready."""
 
-    def __init__(self, name: str, arguments: list[str], log: Path) -> None:
+    def __init__(self, name: str, arguments: list[str], log: Path, guard: Guard) -> None:
         self.name = name
         self.arguments = arguments
         self.log = log
+        self.guard = guard
         self._child: subprocess.Popen[bytes] | None = None
         self._log_file: IO[bytes] | None = None
 
@@ -40,8 +44,9 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log_file,
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C is the lab's
         )
+        self.guard.watch_process(self._child.pid)
 
     def wait_ready(self) -> str:
         """Its first line."""
@@ -54,7 +59,7 @@ class Process:
             ready, _, _ = select.select([child.stdout], [], [], max(0.0, left_s))
             part = os.read(child.stdout.fileno(), 65_536) if ready else b""
             if not part:
-                raise LabError(f"{self.name} did not become ready; see {self.log}: {self.last_words()}")
+                raise LabError(f"{self.name} did not become ready: {self.last_words()}")
             data += part
         return data.decode()
 
@@ -62,8 +67,9 @@ class Process:
         """The word it waits for."""
         child = self._child
         if child is not None and child.stdin is not None and child.poll() is None:
-            child.stdin.write(b"go\n")
-            child.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.write(b"go\n")
+                child.stdin.flush()
 
     def signal(self, number: int) -> None:
         if self.is_running and self._child is not None:
@@ -87,7 +93,8 @@ class Process:
             self._child.wait()
         for file in (self._child.stdin, self._child.stdout, self._log_file):
             if file is not None:
-                file.close()
+                with contextlib.suppress(BrokenPipeError):
+                    file.close()
         self._child = None
 
     def last_words(self) -> str:
@@ -98,8 +105,8 @@ class Process:
 class Broker(Process):
     """One namespace: the same process that a user starts, on the same port in every life."""
 
-    def __init__(self, name: str, directory: Path, entities: list[str]) -> None:
-        super().__init__(name, [], directory / f"{name}.log")
+    def __init__(self, name: str, directory: Path, entities: list[str], guard: Guard) -> None:
+        super().__init__(name, [], directory / f"{name}.log", guard)
         self.data = directory / name
         self.port = 0
         self.connection_string = ""
@@ -123,7 +130,8 @@ class Broker(Process):
     def stop(self) -> None:
         """In order, as an operator would."""
         self.signal(signal.SIGTERM)
-        self.wait()
+        if self.wait() is None:
+            raise LabError(f"{self.name} did not stop in order within {END_S:g} s")
         self.end()
 
     def freeze(self) -> None:
@@ -134,16 +142,16 @@ class Broker(Process):
 
     def ask(self, method: str, resource: str, body: dict[str, Any] | None = None) -> Any:
         """Its control API."""
-        from spillway.cli.control import Broker as Running
+        from spillway.client.control import ControlClient
 
-        return Running(self.connection_string, None).ask(method, resource, body)
+        return ControlClient(self.connection_string).ask(method, resource, body)
 
 
 class Client(Process):
     """A producer, a consumer or the syphon, with a spec of its own."""
 
-    def __init__(self, module: str, spec: dict[str, Any], directory: Path) -> None:
+    def __init__(self, module: str, spec: dict[str, Any], directory: Path, guard: Guard) -> None:
         path = directory / f"{spec['name']}.spec.json"
+        path.touch(0o600)  # it holds connection strings
         path.write_text(json.dumps(spec))
-        path.chmod(0o600)  # it holds connection strings
-        super().__init__(spec["name"], [f"spillway.lab.{module}", str(path)], directory / f"{spec['name']}.log")
+        super().__init__(spec["name"], [f"spillway.lab.{module}", str(path)], directory / f"{spec['name']}.log", guard)

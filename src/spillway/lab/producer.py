@@ -7,6 +7,7 @@ It sends each of its messages until the library says that it is safe, like any p
 
 import asyncio
 import contextlib
+import itertools
 import json
 import signal
 import sys
@@ -14,9 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from azure.servicebus import ServiceBusMessage
-
 from spillway.lab.histories import EVENT, FAIL, INFO, OK, SEND, History, now_ns
+from spillway.lab.messages import digest, make_message
 from spillway.paired import (
     BacklogUnavailableError,
     Event,
@@ -28,7 +28,8 @@ from spillway.paired import (
 
 RETRY_S: Final = 0.25
 TOLD: Final = ("suspected", "failed-over", "recovered", "entity-failed", "pinged", "diverted", "syphoned",
-               "backlog-queue-removed", "backlog-queue-readmitted", "syphon-kept", "syphon-dead-lettered")  # fmt: skip
+               "backlog-queue-removed", "backlog-queue-readmitted", "syphon-kept", "syphon-repeated",
+               "syphon-dead-lettered", "syphon-interrupted")  # fmt: skip
 
 
 class Paired:
@@ -45,7 +46,8 @@ class Paired:
 
     def note(self, event: Event) -> None:
         if event.name in TOLD:
-            self.history.write(EVENT, name=event.name, path=event.path, count=event.count)
+            error = {} if event.error is None else {"error": type(event.error).__name__}
+            self.history.write(EVENT, name=event.name, path=event.path, count=event.count, **error)
 
     async def pair(self, enable_syphon: bool) -> None:
         spec = self.spec
@@ -76,40 +78,35 @@ class Producer:
         self.name: str = spec["name"]
         self.numbers = iter(range(spec["count"]))
         self.interval_s = 1.0 / spec["rate"] if spec["rate"] else 0.0
-        self.due_s = 0.0
+        self.due_s = asyncio.get_running_loop().time()
 
     async def work(self) -> None:
         """One of several: takes the next number, keeps the pace, sends until it is safe."""
         loop = asyncio.get_running_loop()
         for number in self.numbers:
+            # Time that was lost is not made up for: a burst after the outage would be no steady load.
             self.due_s = max(self.due_s + self.interval_s, loop.time() - 1.0)
             if self.due_s > loop.time():
                 await asyncio.sleep(self.due_s - loop.time())
             await self.send(number)
 
     async def send(self, number: int) -> None:
-        identity = f"{self.name}-{number}"
-        while True:
-            message = ServiceBusMessage(
-                json.dumps({"id": identity, "pad": "x" * self.spec["size"]}),
-                message_id=identity,
-                application_properties={"producer": self.name, "number": number},
-            )
-            begun = now_ns()
-            if self.spec.get("break") == "ack-before-send" and number % 100 == 7:
+        for attempt in itertools.count():
+            message = make_message(self.name, number, attempt, self.spec["size"])
+            said = {"t0": now_ns(), "id": f"{self.name}-{number}", "a": attempt, "h": digest(message)}
+            if self.spec["break"] == "ack-before-send" and number % 100 == 7:
                 # The planted lie: acknowledged, and never sent. The verdict must find it.
-                self.history.write(SEND, t0=begun, t1=now_ns(), id=identity, n=number, res=OK)
+                self.history.write(SEND, **said, res=OK)
                 return
             try:
                 await self.sender.send_messages(message)
             except Exception as error:
-                res = FAIL if isinstance(error, BacklogUnavailableError) else INFO
-                self.history.write(
-                    SEND, t0=begun, t1=now_ns(), id=identity, n=number, res=res, error=type(error).__name__
-                )
+                is_unsent = isinstance(error, BacklogUnavailableError) and not error.is_outcome_unknown
+                res = FAIL if is_unsent else INFO
+                self.history.write(SEND, **said, res=res, error=type(error).__name__)
                 await asyncio.sleep(RETRY_S)
             else:
-                self.history.write(SEND, t0=begun, t1=now_ns(), id=identity, n=number, res=OK)
+                self.history.write(SEND, **said, res=OK)
                 return
 
 
@@ -119,18 +116,17 @@ async def run(spec: dict[str, Any]) -> None:
     await paired.pair(enable_syphon=False)
     sender = paired.primary.create_message_sender(spec["path"])
     print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)  # all begin together
-    producer = Producer(spec, history, sender)
-    producer.due_s = asyncio.get_running_loop().time()
-    await asyncio.gather(*(producer.work() for _ in range(spec["in_flight"])))
-    # It stays until it is told: an entity that is away is pinged as long as somebody waits for it.
-    await asyncio.to_thread(sys.stdin.readline)
+    if await asyncio.to_thread(sys.stdin.readline):  # all begin together; nothing, if the lab has gone
+        producer = Producer(spec, history, sender)
+        await asyncio.gather(*(producer.work() for _ in range(spec["in_flight"])))
+        # It stays until it is told: an entity that is away is pinged as long as somebody waits for it.
+        await asyncio.to_thread(sys.stdin.readline)
     await paired.close()
 
 
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the lab's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError):
         asyncio.run(run(spec))
 

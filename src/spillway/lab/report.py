@@ -4,170 +4,203 @@ Everything in it comes from the histories, like the verdict. What was written by
 markup.
 """
 
+import datetime
 import html
+import os
+import platform
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from spillway.lab.histories import DELIVERED, EVENT, NEMESIS, OK, SEND, read_all
+from spillway import __version__
+from spillway.lab import picture
+from spillway.lab.histories import read_lines
+from spillway.lab.report_words import CHARGED, what_happened
+from spillway.lab.scenarios import Scenario
+from spillway.lab.timeline import Timeline, read_timeline
 
-NS: Final = 1_000_000_000
-WIDTH: Final = 900
-HEIGHT: Final = 220
-LEFT: Final = 60
-BOTTOM: Final = 30
-BUCKETS_MAX: Final = 180
-SERIES: Final = (
-    ("acknowledged", "#2a7", "acknowledged, a second"),
-    ("diverted", "#e80", "of these diverted to the backlog"),
-    ("delivered", "#36c", "delivered to consumers"),
-    ("failed", "#c22", "sends whose caller heard an error"),
-)
-MARKED: Final = {"suspected": "suspected", "failed-over": "failed over", "recovered": "recovered"}
-COLUMNS: Final = (
-    ("sent", "sent"),
-    ("acknowledged", "acknowledged"),
-    ("diverted", "diverted"),
-    ("syphoned", "syphoned"),
-    ("delivered", "delivered"),
-    ("duplicated", "duplicated"),
+FIGURES: Final = (
     ("lost", "lost"),
-    ("out_of_order", "out of order"),
-    ("failover_s", "failover, s"),
-    ("return_s", "return, s"),
-    ("pings", "pings"),
+    ("acknowledged", "acknowledged"),
+    ("diverted", "took the way around"),
+    ("duplicated", "delivered twice"),
+    ("failover_s", "to fail over"),
+    ("return_s", "to return"),
 )
-STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 960px; margin: 2em auto; color: #222; padding: 0 1em; }
-table { border-collapse: collapse; margin: 1em 0; } th, td { padding: .25em .7em; text-align: right; }
-th { border-bottom: 1px solid #999; font-weight: 600; } .good { color: #186a3b; } .bad { color: #b00; }
-svg text { font: 11px system-ui, sans-serif; fill: #444; } .key span { margin-right: 1.2em; }
-"""
+NUMBERS: Final = (
+    ("sent", "distinct messages that the producers tried to send"),
+    ("acknowledged", "the producers were told that they are safe"),
+    ("diverted", "taken by a backlog queue on the secondary instead of the primary"),
+    ("syphoned", "brought home from the backlog"),
+    ("delivered", "distinct messages that the consumers received"),
+    ("duplicated", "stored on the primary more than once"),
+    ("lost", "acknowledged, and nowhere: neither delivered nor still stored anywhere"),
+    ("out_of_order", "stored on the primary behind a later message of the same producer"),
+    ("failed_attempts", "sends whose caller heard an error, and sent again"),
+    ("pings", "sent to the primary while it was away"),
+)
+JUDGED: Final = (
+    "How this was judged: every client wrote down what it was told, each in a file of its own. When all was over, a "
+    "process that was given nothing but these files looked for every acknowledged message: whether it was delivered, "
+    "unchanged, once, and not again after it was completed. What the senders counted had no say in it."
+)
+STYLE: Final = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
 
 
-def write_report(path: Path, results: list[dict[str, Any]], directories: list[Path]) -> None:
-    parts = [f"<h1>Outage lab</h1><p>{len(results)} scenario{'s' if len(results) != 1 else ''}. {overall(results)}</p>"]
-    for result, directory in zip(results, directories, strict=True):
-        parts.append(section(result, read_all(directory)))
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Spillway outage lab</title>'
-        f"<style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
-    )
-    path.write_text(page, encoding="utf-8")
+@dataclass(frozen=True)
+class Part:
+    """One scenario: what the verdict found, and when it happened."""
+
+    found: dict[str, Any]
+    about: str
+    senders: str  # how they were set up, in words
+    timeline: Timeline
+
+    @classmethod
+    def of(cls, found: dict[str, Any], scenario: Scenario, directory: Path) -> "Part":
+        return cls(found, scenario.about, senders_of(scenario), read_timeline(read_lines(directory)))
 
 
-def overall(results: list[dict[str, Any]]) -> str:
-    lost = sum(result["lost"] for result in results)
-    acknowledged = sum(result["acknowledged"] for result in results)
-    kind = "bad" if any(result["problems"] for result in results) else "good"
-    return f'<strong class="{kind}">{lost:,} of {acknowledged:,} acknowledged messages were lost.</strong>'
-
-
-def section(result: dict[str, Any], lines: list[dict[str, Any]]) -> str:
-    head = "".join(f"<th>{title}</th>" for _, title in COLUMNS)
-    cells = "".join(f"<td>{shown(result[name])}</td>" for name, _ in COLUMNS)
-    problems = "".join(f'<p class="bad">{html.escape(problem)}</p>' for problem in result["problems"])
-    key = "".join(f'<span><b style="color:{colour}">&#9632;</b> {title}</span>' for _, colour, title in SERIES)
-    operations = ", ".join(f"{html.escape(kind)} {count:,}" for kind, count in sorted(result["operations"].items()))
+def senders_of(scenario: Scenario) -> str:
+    held = "a call is held until one side takes its message" if scenario.pending == "hold" else "a call may fail"
     return (
-        f"<h2>{html.escape(result['scenario'])}</h2>{problems}<table><tr>{head}</tr><tr>{cells}</tr></table>"
-        f'{picture(lines)}<p class="key">{key}</p>'
-        + (f"<p>Operations that the two brokers counted: {operations}.</p>" if operations else "")
+        f"The senders tolerate failures of the primary for {scenario.interval_s:g} s, then fail over and ping it every "
+        f"second; {held}, for {scenario.operation_timeout_s + scenario.interval_s:g} s at most."
     )
 
 
-def shown(value: object) -> str:
+def write_report(path: Path, parts: list[Part], sending: str, now: datetime.datetime | None = None) -> None:
+    """`sending`: what was sent, in words. The file appears whole or not at all."""
+    now = now or datetime.datetime.now(datetime.UTC)
+    body = [head(sending, now), banner(parts)]
+    if len(parts) > 1:
+        body.append(overview(parts))
+    body += [section(part) for part in parts]
+    body.append(f'<section><p class="soft">{JUDGED}</p></section>')
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Outage rehearsal</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+    )
+    whole = path.with_name(path.name + ".part")
+    whole.write_text(page, encoding="utf-8")
+    whole.replace(path)
+
+
+def head(sending: str, now: datetime.datetime) -> str:
+    machine = f"{os.cpu_count()} processors, {platform.system()}, Python {platform.python_version()}"
+    return (
+        f'<h1>Outage rehearsal</h1><p class="soft">{now:%d %B %Y, %H:%M} UTC. Spillway {html.escape(__version__)}: two '
+        f"namespaces, two producers, two consumers and a syphon as processes of one machine ({html.escape(machine)}). "
+        f"{html.escape(sending)}</p>"
+    )
+
+
+def banner(parts: list[Part]) -> str:
+    """The verdict first."""
+    lost = sum(part.found["lost"] for part in parts)
+    acknowledged = sum(part.found["acknowledged"] for part in parts)
+    diverted = sum(part.found["diverted"] for part in parts)
+    twice = sum(part.found["duplicated"] for part in parts)
+    broken = [part for part in parts if part.found["problems"]]
+    outages = "1 outage was" if len(parts) == 1 else f"{len(parts)} outages were"
+    words = (
+        f"{outages} rehearsed. {acknowledged:,} messages were acknowledged, {diverted:,} of them found the primary "
+        f"away and took the way around; {lost:,} were lost, {twice:,} were delivered twice."
+    )
+    if not broken:
+        return f'<div class="verdict"><strong>Nothing was lost.</strong><p>{words}</p></div>'
+    title = f"{lost:,} acknowledged messages were lost." if lost else "A promise was broken."
+    problems = "".join(
+        f"<p>{html.escape(part.found['scenario'])}: {html.escape(problem)}</p>"
+        for part in broken
+        for problem in part.found["problems"]
+    )
+    return f'<div class="verdict bad"><strong>{title}</strong><p>{words}</p>{problems}</div>'
+
+
+def overview(parts: list[Part]) -> str:
+    titles = ("acknowledged", "diverted", "delivered", "twice", "lost", "to fail over", "to return", "")
+    rows = "".join(overview_row(part) for part in parts)
+    header = "".join(f"<th>{title}</th>" for title in titles)
+    return f'<div class="scroll"><table><tr><th>outage</th>{header}</tr>{rows}</table></div>'
+
+
+def overview_row(part: Part) -> str:
+    found = part.found
+    name = html.escape(found["scenario"])
+    keys = ("acknowledged", "diverted", "delivered", "duplicated", "lost", "failover_s", "return_s")
+    cells = "".join(f"<td>{shown(key, found[key])}</td>" for key in keys)
+    end = '<td class="bad-text">broken</td>' if found["problems"] else '<td class="good-text">held</td>'
+    return f'<tr><td><a href="#{name}">{name}</a></td>{cells}{end}</tr>'
+
+
+def section(part: Part) -> str:
+    found = part.found
+    name = html.escape(found["scenario"])
+    figures = "".join(
+        f"<div><b>{figure(key, found)}</b><span>{html.escape(words)}</span></div>" for key, words in FIGURES
+    )
+    key = "".join(f'<li><i class="{name_}"></i>{html.escape(words)}</li>' for name_, words in picture.LEGEND)
+    story = "".join(
+        f"<li><time>{at_s:.1f} s</time><span>{html.escape(text)}</span></li>" for at_s, text in what_happened(part)
+    )
+    problems = "".join(f'<p class="bad-text">{html.escape(problem)}</p>' for problem in found["problems"])
+    return (
+        f'<section id="{name}"><h2>{name}</h2><p>{html.escape(capital(part.about))}. '
+        f'<span class="soft">{html.escape(part.senders)}</span></p>{problems}'
+        f'<div class="figures">{figures}</div>{picture.draw(part.timeline)}<ul class="key">{key}</ul>'
+        f'<h3>What happened</h3><ol class="story">{story}</ol>'
+        f"<h3>All numbers</h3><table>{numbers(found)}</table>{cost(part)}</section>"
+    )
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def figure(key: str, found: dict[str, Any]) -> str:
+    text = shown(key, found[key])
+    if key == "diverted" and found["acknowledged"]:
+        return f"{found['diverted'] * 100 // found['acknowledged']} %"
+    return text
+
+
+def shown(key: str, value: float | None) -> str:
     if value is None:
         return "&ndash;"
-    return f"{value:,}" if isinstance(value, int) else html.escape(str(value))
+    return f"{value:.1f} s" if key.endswith("_s") else f"{value:,}"
 
 
-def picture(lines: list[dict[str, Any]]) -> str:
-    """Rates over time, the outage shaded, what the library told marked."""
-    counted = [line for line in lines if line["op"] in (SEND, DELIVERED, EVENT, NEMESIS)]
-    if not counted:
-        return ""
-    begin, end = counted[0]["t"], counted[-1]["t"]
-    length_s = max((end - begin) / NS, 1.0)
-    bucket_s = max(0.25, length_s / BUCKETS_MAX)
-    rates = {name: [0.0] * (int(length_s / bucket_s) + 1) for name, _, _ in SERIES}
-    for line in counted:
-        name, count = series_of(line)
-        if name:
-            rates[name][int((line["t"] - begin) / NS / bucket_s)] += count / bucket_s
-    top = max(max(values) for values in rates.values()) or 1.0
-    drawn = [shade(counted, begin, length_s), axes(length_s, top)]
-    for name, colour, _ in SERIES:
-        drawn.append(curve(rates[name], colour, length_s, bucket_s, top))
-    drawn += marks(counted, begin, length_s)
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT + BOTTOM + 20}" role="img" width="100%">{"".join(drawn)}</svg>'
-
-
-def series_of(line: dict[str, Any]) -> tuple[str, int]:
-    if line["op"] == SEND:
-        return ("acknowledged" if line["res"] == OK else "failed"), 1
-    if line["op"] == DELIVERED:
-        return "delivered", 1
-    if line["op"] == EVENT and line["name"] == "diverted":
-        return "diverted", line["count"]
-    return "", 0
-
-
-def x_of(seconds: float, length_s: float) -> float:
-    return LEFT + (WIDTH - LEFT - 10) * seconds / length_s
-
-
-def y_of(value: float, top: float) -> float:
-    return 20 + HEIGHT * (1.0 - value / top)
-
-
-def curve(values: list[float], colour: str, length_s: float, bucket_s: float, top: float) -> str:
-    points = " ".join(
-        f"{x_of(min(at * bucket_s, length_s), length_s):.1f},{y_of(value, top):.1f}" for at, value in enumerate(values)
+def numbers(found: dict[str, Any]) -> str:
+    return "".join(
+        f'<tr><td>{key.replace("_", " ")}</td><td>{found[key]:,}</td><td class="words">{html.escape(words)}</td></tr>'
+        for key, words in NUMBERS
     )
-    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
 
 
-def shade(lines: list[dict[str, Any]], begin: int, length_s: float) -> str:
-    drawn = ""
-    since = None
-    for line in lines:
-        if line["op"] != NEMESIS:
-            continue
-        at_s = (line["t"] - begin) / NS
-        if line["what"] == "begins":
-            since = at_s
-        elif since is not None:
-            left, right = x_of(since, length_s), x_of(at_s, length_s)
-            drawn += f'<rect x="{left:.1f}" y="20" width="{right - left:.1f}" height="{HEIGHT}" fill="#fde8e8"/>'
-            drawn += f'<text x="{left + 4:.1f}" y="32">outage</text>'
-            since = None
-    return drawn
-
-
-def axes(length_s: float, top: float) -> str:
-    floor = y_of(0.0, top)
-    drawn = f'<line x1="{LEFT}" y1="{floor}" x2="{WIDTH - 10}" y2="{floor}" stroke="#999"/>'
-    for part in (0.0, 0.5, 1.0):
-        y = y_of(top * part, top)
-        drawn += f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top * part:,.0f}/s</text>'
-    step_s = next(step for step in (1, 2, 5, 10, 20, 60, 120, 600, 3600) if length_s / step <= 12 or step == 3600)
-    for at in range(0, int(length_s) + 1, step_s):
-        drawn += f'<text x="{x_of(at, length_s):.1f}" y="{floor + 16}" text-anchor="middle">{at} s</text>'
-    return drawn
-
-
-def marks(lines: list[dict[str, Any]], begin: int, length_s: float) -> list[str]:
-    """The first of each kind after another kind: several clients tell the same."""
-    drawn = []
-    last = ""
-    for line in lines:
-        if line["op"] != EVENT or line["name"] not in MARKED or line["name"] == last:
-            continue
-        last = line["name"]
-        x = x_of((line["t"] - begin) / NS, length_s)
-        y = HEIGHT + 44
-        drawn.append(
-            f'<line x1="{x:.1f}" y1="20" x2="{x:.1f}" y2="{HEIGHT + 20}" stroke="#888" stroke-dasharray="3 3"/>'
-        )
-        drawn.append(f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{MARKED[last]}</text>')
-    return drawn
+def cost(part: Part) -> str:
+    """In operations: what a cloud would charge for."""
+    ledgers = part.timeline.ledgers
+    if not ledgers:
+        return ""
+    found = {kind for counts in ledgers.values() for kind, count in counts.items() if count}
+    kinds = [kind for kind in CHARGED if kind in found] + sorted(found - CHARGED.keys())
+    header = "".join(f"<th>{html.escape(name)}</th>" for name in ledgers)
+    rows = ""
+    for kind in kinds:
+        cells = "".join(f"<td>{counts.get(kind, 0):,}</td>" for counts in ledgers.values())
+        words = html.escape(CHARGED.get(kind, ""))
+        rows += f'<tr><td>{html.escape(kind.replace("_", " "))}</td>{cells}<td class="words">{words}</td></tr>'
+    sums = "".join(f"<td>{sum(counts.values()):,}</td>" for counts in ledgers.values())
+    total = sum(sum(counts.values()) for counts in ledgers.values())
+    each = total / max(part.found["acknowledged"], 1)
+    return (
+        "<h3>What it cost, in operations</h3><p>Both brokers keep a ledger of what they were asked to do. A message "
+        "that goes to the primary is sent, received and settled there. One that takes the way around is sent to the "
+        "backlog, received from it and settled there as well. "
+        f"This run took {total:,} operations, {each:.1f} for each message.</p>"
+        f"<table><tr><th>kind</th>{header}<th></th></tr>{rows}"
+        f'<tr class="sum"><td>together</td>{sums}<td></td></tr></table>'
+    )

@@ -1,30 +1,36 @@
 """One run of the lab: start everything, send, break something, mend it, wait until all is home, and judge."""
 
-import asyncio
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from spillway.lab.histories import LEDGER, LEFT, NEMESIS, History, Tail
+from spillway.lab.afterwards import count_stored, note_ledgers, note_left
+from spillway.lab.guard import Guard
+from spillway.lab.histories import BEGINS, FAULT, MENDED, MENDING, NOTE, History, Tail
 from spillway.lab.processes import Broker, Client, LabError
 from spillway.lab.scenarios import DIVERTED_SHARE, Scenario
+from spillway.lab.verdict import EXPECTED_FILE, SECONDARY, Expected
 
 PATH: Final = "orders"
 PRIMARY: Final = "primary"
-SECONDARY: Final = "secondary"
 PRODUCERS: Final = 2
 CONSUMERS: Final = 2
+RECEIVERS: Final = 3  # of each consumer
 BACKLOG_QUEUES: Final = 4
-IN_FLIGHT: Final = 32
+IN_FLIGHT: Final = 32  # of each producer
+LOCK_S: Final = 10
 FAULT_FROM: Final = 0.2  # of the messages acknowledged
 FAULT_UNTIL: Final = 0.6
-SETTLE_S: Final = 240.0  # for everything to come home afterwards
+DIVERTED_UNTIL: Final = DIVERTED_SHARE + 0.05  # of all messages; some margin
+STALLED_S: Final = 120.0  # nothing goes on any more
+HOME_STALLED_S: Final = 75.0  # a lock that nobody holds any more has run out by then, in the backlog too
 LOOK_S: Final = 0.1
+ASK_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -35,29 +41,42 @@ class Settings:
     break_with: str | None = None
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far it is, for the eye."""
+
+    phase: str
+    is_outage: bool
+    elapsed_s: float
+    counts: dict[str, int]
+
+
 class Lab:
-    """`progress` is called with the counts so far, `say` with a line for people."""
+    """`show` is called with the progress, `note` is a line for people."""
 
     def __init__(
         self,
         scenario: Scenario,
         settings: Settings,
         directory: Path,
-        progress: Callable[[str, dict[str, int]], None],
-        say: Callable[[str], None],
+        guard: Guard,
+        show: Callable[[Progress], None],
     ) -> None:
         self.scenario = scenario
         self.settings = settings
         self.directory = directory
-        self.progress = progress
-        self.say = say
+        self.guard = guard
+        self.show = show
         self.path = PATH
-        self.primary = Broker(PRIMARY, directory, ["--config", str(self._config())])
-        self.secondary = Broker(SECONDARY, directory, [])
+        self.primary = Broker(PRIMARY, directory, ["--config", str(self._config())], guard)
+        self.secondary = Broker(SECONDARY, directory, [], guard)
         self.history = History(directory, "lab")
         self.tail = Tail(directory)
+        self.producers: list[Client] = []
         self.clients: list[Client] = []
-        self.phase = "starting"
+        self.phase = ""
+        self.is_outage = False
+        self.begun_s = time.monotonic()
 
     @property
     def backlog_paths(self) -> list[str]:
@@ -66,14 +85,24 @@ class Lab:
         name = namespace_name(f"localhost:{self.primary.port}")
         return [backlog_path(name, index) for index in range(BACKLOG_QUEUES)]
 
+    def fault(self, what: str) -> None:
+        self.history.write(FAULT, what=what)
+
+    def note(self, text: str) -> None:
+        """For people, in the report too."""
+        self.history.write(NOTE, text=text)
+        self._enter(text)
+
     def _config(self) -> Path:
         """The primary's queue detects duplicates: a send of unknown outcome that is diverted stays one message."""
         queue = {
             "Name": PATH,
             "Properties": {
                 "DefaultMessageTimeToLive": "P10D",
-                "LockDuration": "PT10S",
+                "DuplicateDetectionHistoryTimeWindow": "PT10M",
+                "LockDuration": f"PT{LOCK_S}S",
                 "MaxDeliveryCount": 1000,
+                "RequiresDuplicateDetection": True,
             },
         }
         path = self.directory / "config.json"
@@ -82,14 +111,16 @@ class Lab:
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    def run(self) -> tuple[int, dict[str, Any]]:
-        """The verdict's exit status and what it found."""
+    def run(self) -> dict[str, Any]:
+        """What the verdict found."""
         try:
             self._start()
-            self._outage()
+            self._send_through_outage()
             self._come_home()
             self._stop_clients()
-            self._look_around()
+            brokers = [self.primary, self.secondary]
+            note_ledgers(brokers, self.history)
+            note_left([(self.primary, PATH), *((self.secondary, path) for path in self.backlog_paths)], self.history)
         finally:
             for process in (*self.clients, self.primary, self.secondary):
                 process.end()
@@ -97,25 +128,24 @@ class Lab:
         return self._verdict()
 
     def _start(self) -> None:
-        self._enter("starting")
+        self._enter("starting two brokers and five clients")
         self.primary.start()
         self.secondary.start()
-        count = self.settings.messages // PRODUCERS
-        producers = [
-            Client("producer", self._spec(f"producer{index}", count=count), self.directory)
-            for index in range(PRODUCERS)
+        each, more = divmod(self.settings.messages, PRODUCERS)
+        for index in range(PRODUCERS):
+            self.producers.append(self._client("producer", f"producer{index}", each + (index < more)))
+        self.clients = [
+            *self.producers,
+            *(self._client("consumer", f"consumer{index}") for index in range(CONSUMERS)),
+            self._client("syphon_host", "syphon"),
         ]
-        consumers = [Client("consumer", self._spec(f"consumer{index}"), self.directory) for index in range(CONSUMERS)]
-        syphon = Client("syphon_host", self._spec("syphon"), self.directory)
-        self.producers, self.consumers, self.syphon = producers, consumers, syphon
-        self.clients = [*producers, *consumers, syphon]
         for client in self.clients:
             client.spawn()
         for client in self.clients:
             client.wait_ready()
 
-    def _spec(self, name: str, count: int = 0) -> dict[str, Any]:
-        return {
+    def _client(self, module: str, name: str, count: int = 0) -> Client:
+        spec = {
             "name": name,
             "directory": str(self.directory),
             "primary": self.primary.connection_string,
@@ -126,6 +156,8 @@ class Lab:
             "rate": self.settings.rate / PRODUCERS,
             "size": self.settings.size,
             "in_flight": IN_FLIGHT,
+            "receivers": RECEIVERS,
+            "lock_s": LOCK_S,
             "interval_s": self.scenario.interval_s,
             "ping_s": 1.0,
             "pending": self.scenario.pending,
@@ -135,131 +167,114 @@ class Lab:
             "backlog_queues": BACKLOG_QUEUES,
             "break": self.settings.break_with,
         }
+        return Client(module, spec, self.directory, self.guard)
 
-    def _outage(self) -> None:
-        wanted = self.settings.messages // PRODUCERS * PRODUCERS
+    def _send_through_outage(self) -> None:
+        wanted = self.settings.messages
         for producer in self.producers:
             producer.say()
-        self._enter("all is well")
-        self._until("acknowledged", int(wanted * FAULT_FROM))
-        self._enter(f"outage: {self.scenario.about}")
-        self.history.write(NEMESIS, what="begins", scenario=self.scenario.name)
+        self._enter("sending, all is well")
+        self._until(lambda counts: counts["acknowledged"] >= wanted * FAULT_FROM)
+        self.is_outage = True
+        self._enter(self.scenario.about)
+        self.fault(BEGINS)
         self.scenario.begin(self)
-        if self.scenario.diverts:
-            self._until("acknowledged", int(wanted * FAULT_UNTIL))
-        else:
-            self._for(15.0)
+        until_s = time.monotonic() + self.scenario.lasts_s
+        self._until(lambda counts: self._is_enough(counts, until_s))
+        self._enter("mending it")
+        self.fault(MENDING)
         self.scenario.end(self)
-        self.history.write(NEMESIS, what="ends", scenario=self.scenario.name)
-        self._enter("mended")
-        self._until("acknowledged", wanted)
+        self.fault(MENDED)
+        self.is_outage = False
+        self._enter("mended, sending the rest")
+        self._until(lambda counts: counts["acknowledged"] >= wanted)
+
+    def _is_enough(self, counts: dict[str, int], until_s: float) -> bool:
+        """Of the outage."""
+        self.scenario.watch(self)
+        if time.monotonic() < until_s or not self.scenario.is_complete():
+            return counts["acknowledged"] >= self.settings.messages
+        if not self.scenario.diverts or counts["acknowledged"] >= self.settings.messages:
+            return True
+        is_sent = counts["acknowledged"] >= self.settings.messages * FAULT_UNTIL
+        return is_sent and counts["diverted"] >= self.settings.messages * DIVERTED_UNTIL
 
     def _come_home(self) -> None:
-        """Until everything that was diverted is syphoned and what was delivered stops growing."""
+        """Until no broker holds a message and every producer is back, or nothing moves any more."""
         self._enter("bringing the backlog home")
-        wanted = self.settings.messages // PRODUCERS * PRODUCERS
-        deadline_s = time.monotonic() + SETTLE_S
-        quiet_since_s = time.monotonic()
-        last = -1
-        while time.monotonic() < deadline_s:
+        before: tuple[int, ...] = ()
+        moved_s = time.monotonic()
+        while time.monotonic() - moved_s < HOME_STALLED_S:
+            stored = count_stored([self.primary, self.secondary])
             counts = self._look()
-            if counts["delivered"] != last:
-                last, quiet_since_s = counts["delivered"], time.monotonic()
-            is_home = counts["syphoned"] >= counts["diverted"] and counts["delivered"] >= wanted
-            if time.monotonic() - quiet_since_s > (3.0 if is_home else 75.0):
-                return  # a lock that nobody holds any more has run out by then
-            time.sleep(LOOK_S)
+            if stored == 0 and not self.tail.away:
+                return
+            now = (stored, len(self.tail.away), *counts.values())
+            if now != before:
+                before, moved_s = now, time.monotonic()
+            self._check_clients()
+            time.sleep(ASK_S)
 
     def _stop_clients(self) -> None:
+        self._enter("ending the clients")
         for client in self.clients:
             client.say()
         for client in self.clients:
             if client.wait() is None:
-                self.say(f"{client.name} did not end by itself")
+                self.note(f"{client.name} did not end by itself")
 
-    def _look_around(self) -> None:
-        """What is still there, anywhere; and what both brokers counted."""
-        asyncio.run(self._note_left())
-        for broker in (self.primary, self.secondary):
-            try:
-                totals = broker.ask("GET", "ledger")
-            except Exception:
-                totals = {}
-            operations = {kind: each["operations"] for kind, each in totals.get("totals", {}).items()}
-            self.history.write(LEDGER, namespace=broker.name, operations=operations)
-
-    async def _note_left(self) -> None:
-        from spillway.client import connect
-
-        queues = [(self.primary, PATH)] + [(self.secondary, path) for path in self.backlog_paths]
-        for broker, path in queues:
-            async with await connect(broker.connection_string) as connection:
-                for place in (path, f"{path}/$DeadLetterQueue"):
-                    after = 0
-                    while messages := await connection.management(place).peek(after, 500):
-                        for message in messages:
-                            self.history.write(LEFT, id=json.loads(message.body)["id"], q=place)
-                        after = (messages[-1].sequence_number or 0) + 1
-
-    def _verdict(self) -> tuple[int, dict[str, Any]]:
-        wanted = self.settings.messages // PRODUCERS * PRODUCERS
-        spec: dict[str, Any] = {"scenario": self.scenario.name, "messages": wanted}
-        if self.settings.break_with is None:
-            spec["diverted_min" if self.scenario.diverts else "diverted_max"] = (
-                int(wanted * DIVERTED_SHARE) if self.scenario.diverts else 0
-            )
-        (self.directory / "run.json").write_text(json.dumps(spec))
+    def _verdict(self) -> dict[str, Any]:
+        self._enter("judging")
+        wanted = self.settings.messages
+        is_true = self.settings.break_with is None
+        expected = Expected(
+            scenario=self.scenario.name,
+            messages=wanted,
+            diverted_min=int(wanted * DIVERTED_SHARE) if self.scenario.diverts and is_true else None,
+            diverted_max=None if self.scenario.diverts else 0,
+            duplicated_max=0,
+            failed_max=0 if self.scenario.pending == "hold" else None,
+        )
+        (self.directory / EXPECTED_FILE).write_text(json.dumps(asdict(expected)))
         done = subprocess.run(
             [sys.executable, "-m", "spillway.lab.verdict", str(self.directory)],
             capture_output=True,
             text=True,
             check=False,
         )
-        if not done.stdout.strip():
-            raise LabError(f"there is no verdict: {done.stderr.strip()[-300:]}")
-        return done.returncode, json.loads(done.stdout)
+        try:
+            found: dict[str, Any] = json.loads(done.stdout)
+        except ValueError:
+            raise LabError(f"there is no verdict: {done.stderr.strip()[-300:]}") from None
+        return found
 
-    # -- small things -----------------------------------------------------------------------------------------
-
-    def administer(self, broker: Broker, work: Callable[[Any], None]) -> None:
-        from azure.servicebus.management import ServiceBusAdministrationClient
-
-        with ServiceBusAdministrationClient.from_connection_string(
-            broker.connection_string, connection_verify=broker.ca_file
-        ) as client:
-            work(client)
+    # -- small things ---------------------------------------------------------------------------------------------
 
     def _enter(self, phase: str) -> None:
         self.phase = phase
-        self.progress(phase, self.tail.counts)
+        self._show()
 
-    def _until(self, what: str, count: int) -> None:
-        deadline_s = time.monotonic() + SETTLE_S
-        last = -1
-        while True:
-            counts = self._look()
-            if counts[what] >= count:
-                return
-            if counts[what] != last:
-                last, deadline_s = counts[what], time.monotonic() + SETTLE_S
-            if time.monotonic() > deadline_s:
-                raise LabError(f"nothing more was {what} for {SETTLE_S:g} s ({last} of {count})")
+    def _until(self, is_reached: Callable[[dict[str, int]], bool]) -> None:
+        """Look every now and then, as long as something goes on."""
+        moved_s = time.monotonic()
+        before = ""
+        while not is_reached(self._look()):
+            now = str(self.tail.counts)
+            if now != before:
+                before, moved_s = now, time.monotonic()
+            if time.monotonic() - moved_s > STALLED_S:
+                raise LabError(f"nothing goes on since {STALLED_S:g} s, while {self.phase}: {now}")
             self._check_clients()
-            if self.phase.startswith("outage"):
-                self.scenario.watch(self)
-            time.sleep(LOOK_S)
-
-    def _for(self, seconds: float) -> None:
-        until_s = time.monotonic() + seconds
-        while time.monotonic() < until_s:
-            self._look()
-            self.scenario.watch(self)
             time.sleep(LOOK_S)
 
     def _look(self) -> dict[str, int]:
-        counts = self.tail.update()
-        self.progress(self.phase, counts)
-        return counts
+        self.tail.update()
+        self._show()
+        return self.tail.counts
+
+    def _show(self) -> None:
+        elapsed_s = time.monotonic() - self.begun_s
+        self.show(Progress(self.phase, self.is_outage, elapsed_s, self.tail.counts))
 
     def _check_clients(self) -> None:
         for client in self.clients:

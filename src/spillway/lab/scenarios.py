@@ -1,38 +1,43 @@
 """What goes wrong, and how it is mended again: one class a scenario.
 
-A fault begins when a fifth of the messages are safe and ends when three fifths are, so that a good third of them must
-find another way.
+A fault begins when a fifth of the messages are safe, and lasts until three fifths are and a good third of all has found
+another way.
 """
 
-import shutil
-import subprocess
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from spillway.lab.processes import LabError
+from spillway.client.faults import Fault, RemoteFaults
+from spillway.lab.firewall import Blackhole as Rules
+from spillway.lab.histories import BEGINS, MENDED
+from spillway.lab.processes import Broker, LabError
 
 if TYPE_CHECKING:
     from spillway.lab.run import Lab
 
-DIVERTED_SHARE: Final = 0.3
+DIVERTED_SHARE: Final = 0.3  # of all messages, that must at least have been diverted
 
 
 class Scenario:
     """`begin` and `end` do and undo it; `watch` is called all the while, for what happens in between."""
 
-    name = ""
-    about = ""
-    pending = "hold"
-    interval_s = 1.0
-    diverts = True
-    operation_timeout_s = 10.0
+    name: ClassVar[str] = ""
+    about: ClassVar[str] = ""
+    pending: ClassVar[Literal["raise", "hold"]] = "hold"  # held callers are to hear no error at all
+    interval_s: ClassVar[float] = 1.0
+    diverts: ClassVar[bool] = True  # else nothing must be
+    lasts_s: ClassVar[float] = 0.0  # if it does not divert
+    operation_timeout_s: ClassVar[float] = 10.0
 
     def begin(self, lab: "Lab") -> None:
         raise NotImplementedError
 
     def watch(self, lab: "Lab") -> None:
         """While it lasts."""
+
+    def is_complete(self) -> bool:
+        """Whether all of it has happened."""
+        return True
 
     def end(self, lab: "Lab") -> None:
         raise NotImplementedError
@@ -74,54 +79,35 @@ class Refuse(Scenario):
 
 class Blackhole(Scenario):
     name = "blackhole"
-    about = "packets to and from the primary vanish (frozen instead where the firewall cannot be used)"
+    about = "packets to and from the primary vanish"
     operation_timeout_s = 5.0
 
-    def __init__(self) -> None:
-        self.rules: list[list[str]] = []
-
     def begin(self, lab: "Lab") -> None:
-        port = str(lab.primary.port)
-        rules = [
-            ["INPUT", "-i", "lo", "-p", "tcp", "--dport", port, "-j", "DROP"],
-            ["INPUT", "-i", "lo", "-p", "tcp", "--sport", port, "-j", "DROP"],
-        ]
-        for rule in rules:
-            if not firewall("-I", rule):
-                break
-            self.rules.append(rule)
-        if len(self.rules) < len(rules):
-            self.end(lab)
-            lab.say("no firewall to use here: the primary is frozen instead")
+        self.rules = Rules(lab.primary.port, lab.guard)
+        self.is_frozen = not self.rules.dig()
+        if self.is_frozen:
+            lab.note("there is no firewall that may be used here: the primary is frozen instead")
             lab.primary.freeze()
 
     def end(self, lab: "Lab") -> None:
-        for rule in self.rules:
-            firewall("-D", rule)
-        self.rules = []
-        lab.primary.thaw()
-
-
-def firewall(action: str, rule: list[str]) -> bool:
-    program = shutil.which("iptables")
-    if program is None:
-        return False
-    done = subprocess.run([program, "-w", action, *rule], check=False, capture_output=True)
-    return done.returncode == 0
+        if self.is_frozen:
+            lab.primary.thaw()
+        else:
+            self.rules.fill()
 
 
 class Busy(Scenario):
     name = "busy"
     about = "the primary is throttled: server busy, which is waited for and never failed over"
     diverts = False
-    operation_timeout_s = 60.0
+    lasts_s = 15.0
+    operation_timeout_s = 60.0  # a busy entity is tried again after ten seconds, and after twenty
 
     def begin(self, lab: "Lab") -> None:
-        lab.primary.ask("POST", "faults", {"kind": "server-busy", "path": lab.path, "operations": ["send"]})
-        self.until_s = time.monotonic() + 12.0
+        RemoteFaults(lab.primary.connection_string).add(Fault("server-busy", lab.path, ["send"]))
 
     def end(self, lab: "Lab") -> None:
-        lab.primary.ask("DELETE", "faults")
+        RemoteFaults(lab.primary.connection_string).clear()
 
 
 class DisabledEntity(Scenario):
@@ -129,65 +115,67 @@ class DisabledEntity(Scenario):
     about = "the queue is disabled for sending by an administrator, and enabled again"
 
     def begin(self, lab: "Lab") -> None:
-        set_status(lab, "SendDisabled")
+        set_status(lab.primary, [lab.path], "SendDisabled")
 
     def end(self, lab: "Lab") -> None:
-        set_status(lab, "Active")
+        set_status(lab.primary, [lab.path], "Active")
 
 
-def set_status(lab: "Lab", status: str) -> None:
-    lab.administer(lab.primary, lambda client: _set_status(client, lab.path, status))
+def set_status(broker: Broker, paths: list[str], status: str) -> None:
+    from azure.servicebus.management import ServiceBusAdministrationClient
 
-
-def _set_status(client: object, path: str, status: str) -> None:
-    queue = client.get_queue(path)  # type: ignore[attr-defined]
-    queue.status = status
-    client.update_queue(queue)  # type: ignore[attr-defined]
+    with ServiceBusAdministrationClient.from_connection_string(
+        broker.connection_string, connection_verify=broker.ca_file
+    ) as client:
+        for path in paths:
+            queue: Any = client.get_queue(path)
+            queue.status = status
+            client.update_queue(queue)
 
 
 class BacklogQueueFails(Kill):
     name = "backlog-queue-fails"
     about = "the primary is killed, and half of the backlog queues are disabled while it is away"
 
-    def __init__(self) -> None:
-        self.disabled: list[str] = []
-
     def begin(self, lab: "Lab") -> None:
-        super().begin(lab)
         self.disabled = lab.backlog_paths[: len(lab.backlog_paths) // 2]
-        self._set("SendDisabled", lab)
+        set_status(lab.secondary, self.disabled, "SendDisabled")
+        super().begin(lab)
 
     def end(self, lab: "Lab") -> None:
-        self._set("Active", lab)
+        set_status(lab.secondary, self.disabled, "Active")
         super().end(lab)
-
-    def _set(self, status: str, lab: "Lab") -> None:
-        for path in self.disabled:
-            lab.administer(lab.secondary, _setting(path, status))
-
-
-def _setting(path: str, status: str) -> Callable[[object], None]:
-    return lambda client: _set_status(client, path, status)
 
 
 class Flapping(Scenario):
     name = "flapping"
-    about = "the primary freezes and comes back, two seconds each, again and again"
-    operation_timeout_s = 3.0
+    about = "the primary stops answering for five seconds and is back for two, again and again"
+    operation_timeout_s = 5.0
     interval_s = 0.0
-    period_s: Final = 2.0
+    away_s: ClassVar[float] = 5.0
+    back_s: ClassVar[float] = 2.0
 
     def begin(self, lab: "Lab") -> None:
         lab.primary.freeze()
         self.is_frozen = True
-        self.turn_s = time.monotonic() + self.period_s
+        self.times = 1
+        self.turn_s = time.monotonic() + self.away_s
 
     def watch(self, lab: "Lab") -> None:
         if time.monotonic() < self.turn_s:
             return
-        self.turn_s += self.period_s
         self.is_frozen = not self.is_frozen
-        (lab.primary.freeze if self.is_frozen else lab.primary.thaw)()
+        if self.is_frozen:
+            lab.fault(BEGINS)
+            lab.primary.freeze()
+            self.times += 1
+        else:
+            lab.primary.thaw()
+            lab.fault(MENDED)
+        self.turn_s = time.monotonic() + (self.away_s if self.is_frozen else self.back_s)
+
+    def is_complete(self) -> bool:
+        return self.times >= 2
 
     def end(self, lab: "Lab") -> None:
         lab.primary.thaw()
@@ -195,26 +183,36 @@ class Flapping(Scenario):
 
 class BothDown(Scenario):
     name = "both-down"
-    about = "the primary is killed, then the secondary too for a while: senders hear that nothing was sent"
+    about = "the primary is killed, then the secondary too for a while: senders hear an error and send again"
     pending = "raise"
     interval_s = 0.0
+    alone_share: ClassVar[float] = 0.1  # of all messages, that the secondary takes before it goes down too
+    down_s: ClassVar[float] = 4.0
 
     def begin(self, lab: "Lab") -> None:
         lab.primary.kill()
-        self.phase = 0
-        self.next_s = time.monotonic() + 4.0
+        self.down_until_s: float | None = None
+        self.is_back = False
 
     def watch(self, lab: "Lab") -> None:
-        if self.phase == 0 and time.monotonic() >= self.next_s:
-            lab.secondary.kill()
-            self.phase, self.next_s = 1, time.monotonic() + 4.0
-        elif self.phase == 1 and time.monotonic() >= self.next_s:
+        if self.is_back:
+            return
+        if self.down_until_s is None:
+            if lab.tail.counts["diverted"] >= lab.settings.messages * self.alone_share:
+                lab.note("the secondary is killed too")
+                lab.secondary.kill()
+                self.down_until_s = time.monotonic() + self.down_s
+        elif time.monotonic() >= self.down_until_s:
             lab.secondary.start()
-            self.phase = 2
+            lab.note("the secondary is started again")
+            self.is_back = True
+
+    def is_complete(self) -> bool:
+        return self.is_back
 
     def end(self, lab: "Lab") -> None:
-        if self.phase == 1:
-            lab.secondary.start()
+        if not self.is_back:
+            raise LabError("all messages were sent before the secondary was down too: send more of them")
         lab.primary.start()
 
 
