@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import time
 from collections import Counter
 
 import pytest
@@ -11,7 +12,7 @@ from azure.servicebus.aio import ServiceBusClient
 from spillway.client.control import ControlClient
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.paired import MessagingFactory, SendAvailabilityPairedNamespaceOptions, syphon
-from spillway.paired.syphon import Syphon
+from spillway.paired.syphon import Spare, Syphon
 from tests.paired.namespaces import Namespaces, Pair, eventually
 
 pytestmark = pytest.mark.asyncio
@@ -166,6 +167,8 @@ async def test_many_messages_in_one_backlog_queue_are_brought_home_by_several_re
     namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(syphon, "BATCH", 5)
+    monkeypatch.setattr(syphon, "SPARE_LOOK_S", 0.0)
+    monkeypatch.setattr(syphon, "SPARE_SHARE", 1_000.0)  # whatever else runs here
     path = namespaces.queue()
     async with namespaces.paired(1) as pair:
         await divert(namespaces, pair, path, [ServiceBusMessage(str(number)) for number in range(100)])
@@ -182,6 +185,18 @@ async def test_many_messages_in_one_backlog_queue_are_brought_home_by_several_re
         assert await namespaces.bodies(namespaces.secondary, pair.backlog_path(0)) == []
     bodies = await namespaces.bodies(namespaces.primary, path)
     assert Counter(bodies) == Counter(str(number) for number in range(100))
+
+
+async def test_nobody_helps_while_the_process_has_no_time_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"monotonic": 0.0, "process_time": 0.0}
+    for name in now:
+        monkeypatch.setattr(time, name, lambda name=name: now[name])
+    spare = Spare()
+    assert not spare.look()  # nothing is known yet
+    for seconds, cpu_s, is_some in ((1.0, 0.3, True), (0.5, 0.5, True), (1.0, 0.9, False), (1.0, 0.5, True)):
+        now["monotonic"] += seconds
+        now["process_time"] += cpu_s
+        assert spare.look() is is_some
 
 
 @pytest.mark.contract("F11")

@@ -107,7 +107,10 @@ class Outlet:
 
     async def call(self, operation: Callable[[ServiceBusSender, float], Any], deadline_s: float) -> Any:
         """Something else than sending: `operation` gets a sender of its own and the seconds it may take."""
-        sender = self._take_sender() or self.make_sender()
+        sender = self._take_sender()
+        if sender is None:  # it does not queue behind sends
+            self.busy_count += 1
+            sender = self.make_sender()
         try:
             result = await self._timed(operation, sender, deadline_s)
         except BaseException as error:
@@ -282,10 +285,7 @@ class Outlet:
 
 
 def _send(what: Any) -> Callable[[ServiceBusSender, float], Any]:
-    async def send(sender: ServiceBusSender, left_s: float) -> None:
-        await sender.send_messages(what, timeout=left_s)
-
-    return send
+    return lambda sender, left_s: sender.send_messages(what, timeout=left_s)
 
 
 async def _make_batch(sender: ServiceBusSender, left_s: float) -> ServiceBusMessageBatch:

@@ -5,13 +5,15 @@ a destination that refuses holds nobody else up: its messages are kept, tried ag
 what no paired sender can have written is dead-lettered.
 
 One task owns a receiver of the SDK, which is not made for two and settles one message after the other; one task per
-destination sends. Every backlog queue has one that waits for messages. While there are many, others help it: they end
-when there is nothing left, so that an idle queue costs no more than one long poll after the other.
+destination sends. Every backlog queue has one that waits for messages. While there are many and the process has time
+to spare, others help it: they end when there is nothing left, so that an idle queue costs no more than one long poll
+after the other.
 """
 
 import asyncio
 import datetime
 import math
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 BATCH: Final = 200  # messages asked of a backlog queue at a time
 HELPERS_MAX: Final = 3  # of one backlog queue, while it has more than a batch
+SPARE_SHARE: Final = 0.6  # of a core: a process that uses more gains nothing by doing more at once
+SPARE_LOOK_S: Final = 1.0
 OUTSTANDING_MAX: Final = 1_000  # received and not yet settled, of one backlog queue
 OUTSTANDING_BYTES_MAX: Final = 16 * 1024 * 1024
 SHORT_POLL_S: Final = 0.2  # while something waits to be settled
@@ -75,11 +79,29 @@ class Destination:
         return len(self.items) + len(self.sending)
 
 
+class Spare:
+    """Whether the process waits for the network more than it works."""
+
+    def __init__(self) -> None:
+        self.is_some = False  # before it is known: a small backlog is not worth another connection
+        self._since_s = time.monotonic()
+        self._cpu_s = time.process_time()
+
+    def look(self) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._since_s >= SPARE_LOOK_S:
+            cpu_s = time.process_time()
+            self.is_some = cpu_s - self._cpu_s < SPARE_SHARE * (now_s - self._since_s)
+            self._since_s, self._cpu_s = now_s, cpu_s
+        return self.is_some
+
+
 class Syphon:
     """All backlog queues of a pairing. `counters` of the factory say what it did."""
 
     def __init__(self, pairing: "Pairing") -> None:
-        self.queues = [QueueSyphon(pairing, queue.path) for queue in pairing.rotation.queues]
+        spare = Spare()
+        self.queues = [QueueSyphon(pairing, queue.path, spare) for queue in pairing.rotation.queues]
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -100,9 +122,10 @@ class Syphon:
 class QueueSyphon:
     """One receiver of one backlog queue. A helper ends when nothing is left; else it is served for ever."""
 
-    def __init__(self, pairing: "Pairing", path: str, is_helper: bool = False) -> None:
+    def __init__(self, pairing: "Pairing", path: str, spare: Spare | None = None, is_helper: bool = False) -> None:
         self.pairing = pairing
         self.path = path
+        self.spare = spare or Spare()
         self.is_helper = is_helper
         self.helpers: dict[asyncio.Task[None], QueueSyphon] = {}
         self.destinations: dict[str, Destination] = {}
@@ -148,10 +171,12 @@ class QueueSyphon:
             await close_quietly(receiver)
 
     def _call_help(self) -> None:
+        if self.is_helper or len(self.helpers) >= HELPERS_MAX:
+            return
         now_s = asyncio.get_running_loop().time()
         are_held_up = any(each.blocked_until_s > now_s for each in self.destinations.values())
-        if not self.is_helper and not are_held_up and len(self.helpers) < HELPERS_MAX:
-            helper = QueueSyphon(self.pairing, self.path, is_helper=True)
+        if not are_held_up and self.spare.look():
+            helper = QueueSyphon(self.pairing, self.path, self.spare, is_helper=True)
             helper.reported = self.reported
             task = asyncio.get_running_loop().create_task(helper.run())
             self.helpers[task] = helper
