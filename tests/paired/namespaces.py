@@ -136,9 +136,7 @@ class Namespaces:
             await primary.pair_namespace(chosen)
             yield Pair(primary, secondary, manager, chosen)
         finally:
-            await primary.close()
-            await secondary.close()
-            await manager.close()
+            await asyncio.gather(primary.close(), secondary.close(), manager.close())
 
     async def bodies(self, broker: BrokerProcess, path: str) -> list[str]:
         return [message.body.decode() for message in await self.peek(broker, path)]

@@ -28,7 +28,6 @@ from spillway.paired.outlet import Parcel
 from spillway.paired.pairing import make_ping
 from tests.paired.namespaces import Namespaces
 
-pytestmark = pytest.mark.asyncio
 UTC = datetime.UTC
 
 

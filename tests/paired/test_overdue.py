@@ -6,8 +6,6 @@ import pytest
 
 from spillway.paired.overdue import Overdue
 
-pytestmark = pytest.mark.asyncio
-
 
 def now_s() -> float:
     return asyncio.get_running_loop().time()

@@ -20,7 +20,6 @@ from spillway.paired.backlog import backlog_path, namespace_name
 from tests.paired.namespaces import Namespaces
 
 CONNECTION = "Endpoint=sb://{};SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={};{}"
-pytestmark = pytest.mark.asyncio
 
 
 def connection(host: str, key: str = "SAS_KEY_VALUE") -> str:

@@ -15,8 +15,6 @@ from spillway.paired import MessagingFactory, SendAvailabilityPairedNamespaceOpt
 from spillway.paired.syphon import Spare, Syphon
 from tests.paired.namespaces import Namespaces, Pair, eventually
 
-pytestmark = pytest.mark.asyncio
-
 
 async def divert(
     namespaces: Namespaces, pair: Pair, path: str, *messages: ServiceBusMessage | list[ServiceBusMessage]

@@ -273,13 +273,13 @@ class MessagingFactory:
             await self.syphon.close()
         for syphon in self.syphons_fed:  # or it would find its receivers closed
             await syphon.close()
+        # All at the same time: every connection takes a moment to say goodbye.
+        ends = [outlet.close() for outlet in self._outlets.values()]
         if self.pairing is not None:
-            await self.pairing.close()
-        await asyncio.gather(*(outlet.close() for outlet in self._outlets.values()))
-        await asyncio.gather(*(close_quietly(receiver) for receiver in self._receivers))
-        for client in (self._client, self._receiving_client):
-            if client is not None:
-                await close_quietly(client)
+            ends.append(self.pairing.close())
+        await asyncio.gather(*ends, *(close_quietly(receiver) for receiver in self._receivers))
+        clients = [client for client in (self._client, self._receiving_client) if client is not None]
+        await asyncio.gather(*(close_quietly(client) for client in clients))
 
     # -- for the other modules of this room -----------------------------------------------------------------------
 

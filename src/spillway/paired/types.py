@@ -52,32 +52,19 @@ def note_of(value: object, bytes_are_text: bool = False) -> Note:
     if isinstance(value, list):
         inside = {str(at): note for at, each in enumerate(value) if (note := note_of(each)) is not None}
         return {"l": inside} if inside else None
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            return UNKNOWN
-        inside = {key: note for key, each in value.items() if (note := note_of(each)) is not None}
-        return {"m": inside} if inside else None
-    return UNKNOWN
+    return _note_of_map(value) if isinstance(value, dict) else UNKNOWN
 
 
 def note_of_body(value: object) -> Note:
-    """Of a body that is one value. The SDK takes no explicit type there: `{"TYPE": …, "VALUE": …}` is sent as a map."""
-    if is_typed(value):
-        assert isinstance(value, dict)
-        return {"m": {key: note for key, each in value.items() if (note := note_of(each)) is not None}}
-    return note_of(value)
+    """To the SDK a map is a map where it is the body itself, whatever its keys are called."""
+    return _note_of_map(value) if isinstance(value, dict) else note_of(value)
 
 
-def restored_body(value: object, note: Note) -> Any:
-    """As it was, in the Python type that the SDK sends so by itself."""
-    if note == "BINARY":
-        return value
-    if note == "TIMESTAMP" and isinstance(value, int):
-        return EPOCH + datetime.timedelta(milliseconds=value)
-    found = restored(value, note)
-    if is_typed(found) and not isinstance(value, dict):
-        raise Inexpressible("its body is a value of an AMQP type that the SDK cannot send again")
-    return found
+def _note_of_map(value: dict[Any, Any]) -> Note:
+    if not all(isinstance(key, str) for key in value):
+        return UNKNOWN
+    inside = {key: note for key, each in value.items() if (note := note_of(each)) is not None}
+    return {"m": inside} if inside else None
 
 
 def notes_of(values: Mapping[Any, Any] | None, bytes_are_text: bool = False) -> dict[str, Note]:
@@ -105,6 +92,18 @@ def restored(value: object, note: Note) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and not INT_MIN <= value <= INT_MAX:
         return typed("LONG" if value < 1 << 63 else "ULONG", value)
     return value
+
+
+def restored_body(value: object, note: Note) -> Any:
+    """The same for a body, to which the SDK gives its type by the Python value alone."""
+    if note == "BINARY" and isinstance(value, bytes):
+        return value
+    if note == "TIMESTAMP" and isinstance(value, int):
+        return EPOCH + datetime.timedelta(milliseconds=value)
+    body = restored(value, note)
+    if is_typed(body) and not isinstance(value, dict):
+        raise Inexpressible("its body is a value of an AMQP type that the SDK cannot send as a body")
+    return body
 
 
 def restored_map(values: Mapping[Any, Any] | None, notes: dict[str, Note]) -> dict[str | bytes, Any]:
