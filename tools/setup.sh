@@ -2,7 +2,7 @@
 # Prepares this checkout: sh tools/setup.sh core | dev | js. The Makefile calls it; each step says what it does.
 #
 #   core  .venv with spillway and what it needs to run
-#   dev   the same with everything the tests need
+#   dev   the same with everything the tests need, Spark too (a download of 456 MB)
 #   js    the JavaScript SDK for the wire tests, with Node from PyPI where the machine has none
 #
 # Environment: PYTHON names the interpreter to use (default: the first python3 that is new enough).
@@ -87,6 +87,8 @@ install_dev() {
     # First spillway by itself, without a second build environment; then the rest, each built in its own.
     SPILLWAY_COMPILE=0 pip_install --no-build-isolation -e .
     SPILLWAY_COMPILE=0 pip_install -e '.[dev]'
+    say "installing Spark into $VENV (pyspark is a download of 456 MB: a few minutes)"
+    SPILLWAY_COMPILE=0 pip_install -e '.[dev,spark]'
 }
 
 install_js() {

@@ -1,0 +1,1 @@
+"""PySpark looks for data sources in modules whose names begin with `pyspark_`."""

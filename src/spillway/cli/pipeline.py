@@ -1,0 +1,12 @@
+"""`spillway pipeline`: the jobs on Spark, embedded in this process."""
+
+import typer
+
+group = typer.Typer(
+    no_args_is_help=True,
+)
+
+
+@group.callback()
+def pipeline() -> None:
+    """The jobs on Spark: they run in this process, or by spark-submit on a cluster (pip install 'spillway[spark]')."""
