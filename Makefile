@@ -14,7 +14,7 @@ JS := $(if $(wildcard $(JS_DIR)/package.json),$(JS_DIR)/node_modules/.ready)
 COMPILED := build/compiled/.ready
 
 HOT_ROOMS := model amqp dialect broker
-PACKAGE_FILES := $(shell find src/spillway -name '*.py' -o -name '*.sql' 2>/dev/null)
+PACKAGE_FILES := $(shell find src/spillway -name '*.py' -o -name '*.sql' -o -name '*.css' 2>/dev/null)
 HOT_TESTS := $(wildcard $(HOT_ROOMS:%=tests/%))
 
 # make test PYTEST_ARGS="-x -k lock"
@@ -25,17 +25,19 @@ JOBS ?= 3
 SPARK_BUDGET_S ?= 300
 # make serve SERVE_ARGS="--namespace contoso=5672"
 SERVE_ARGS ?= --dev
+ROUNDS ?= 20
 KILLS ?= 200
 CUTS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-compiled lint format serve bench scorecard killtest powercut load clean
+.PHONY: help demo test test-python test-spark test-compiled lint format serve bench scorecard killtest powercut lab-soak load clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: $(CORE) ## start a broker, use it with the Azure SDK, kill it, show that nothing was lost
-	@$(BIN)/spillway demo
+demo: $(CORE) ## two namespaces, an outage, and a verdict: nothing is lost. The timeline is in build/outage.html
+	@mkdir -p build
+	@$(BIN)/spillway lab --report build/outage.html
 
 test: lint test-python test-spark test-compiled ## everything: style, types, all tests, the hot rooms' tests once more compiled
 	@echo "test: all passed"
@@ -79,6 +81,9 @@ killtest: $(DEV) ## kill -9 under load, KILLS=200 times
 
 powercut: $(DEV) ## cut the power under load, CUTS=60 times, on ext4 and xfs (needs root and loop devices)
 	@$(VENV_PYTHON) tools/powercut.py --cuts $(CUTS)
+
+lab-soak: $(DEV) $(COMPILED) ## every outage of the lab, ROUNDS=20 times each; goes on where it was cut off
+	@PYTHONPATH=build/compiled $(VENV_PYTHON) tools/labsoak.py --rounds $(ROUNDS)
 
 load: $(DEV) $(COMPILED) ## a million messages, 20,000 sessions, 10,000 entities: memory and start-up time
 	@$(VENV_PYTHON) tools/load.py

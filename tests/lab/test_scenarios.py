@@ -7,6 +7,7 @@ import pytest
 
 from spillway.lab.processes import LabError
 from spillway.lab.scenarios import SCENARIOS, scenario_of
+from spillway.lab.verdict import FIELDS
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "lab.md"
 
@@ -18,9 +19,18 @@ def test_there_are_nine() -> None:
     ]  # fmt: skip
 
 
+def first_column(heading: str) -> list[str]:
+    """Of the first table of the guide below it."""
+    below = GUIDE.read_text(encoding="utf-8").partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| `([a-z_-]+)` \|", below, flags=re.MULTILINE)
+
+
 def test_the_guide_has_each_of_them() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \|", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert [row for row in rows if not row.startswith("--")] == list(SCENARIOS)
+    assert first_column("## Scenarios") == list(SCENARIOS)
+
+
+def test_the_guide_has_each_field_of_the_verdict() -> None:
+    assert first_column("## The verdict") == list(FIELDS)
 
 
 @pytest.mark.parametrize("name", list(SCENARIOS))

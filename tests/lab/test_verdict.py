@@ -46,7 +46,7 @@ def test_an_honest_history_is_believed_and_counted() -> None:
 def test_an_acknowledged_message_that_is_nowhere_is_lost() -> None:
     lines = [*FOUR, send("producer0-4")]
     assert problem(lines) == "1 acknowledged messages are nowhere, such as producer0-4"
-    assert judged(lines).lost == 1
+    assert (judged(lines).lost, judged(lines).false_acknowledgements) == (1, 1)
 
 
 def test_a_message_that_nobody_acknowledged_may_be_nowhere() -> None:
@@ -76,13 +76,15 @@ def test_a_completion_whose_outcome_is_unknown_proves_nothing() -> None:
 def test_a_message_that_changed_on_its_way_is_seen() -> None:
     lines = [send("producer0-0"), delivery("producer0-0", 1, digest="other")]
     assert problem(lines) == "1 messages were not delivered as they were sent, such as producer0-0"
+    assert judged(lines).false_acknowledgements == 1
 
 
 def test_a_message_that_was_said_to_be_unsent_must_not_be_delivered() -> None:
     lines = [send("producer0-0", res=FAIL), send("producer0-0", 1.5, attempt=1), delivery("producer0-0", 1)]
     assert "1 messages were delivered although the sender was told that they were not sent" in problem(lines)
+    assert judged(lines).false_acknowledgements == 1
     lines[-1] = delivery("producer0-0", 1, attempt=1)
-    assert judged(lines).problems == []
+    assert (judged(lines).problems, judged(lines).false_acknowledgements) == ([], 0)
 
 
 def test_a_message_that_stays_in_the_backlog_is_not_lost_but_did_not_come_home() -> None:
@@ -235,7 +237,7 @@ def test_the_verdict_has_the_keys_that_programs_read_in_their_order(tmp_path: Pa
     keys = list(json.loads(run_verdict(tmp_path, 4).stdout))
     assert keys == [
         "scenario", "sent", "acknowledged", "diverted", "syphoned", "delivered", "duplicated", "lost", "out_of_order",
-        "failover_s", "return_s", "pings", "operations", "failed_attempts", "problems",
+        "failover_s", "return_s", "pings", "operations", "failed_attempts", "false_acknowledgements", "problems",
     ]  # fmt: skip
 
 

@@ -85,6 +85,7 @@ def rehearse(
     from spillway.lab.run import Lab
     from spillway.lab.scenarios import scenario_of
     from spillway.lab.screen import Screen, show_results, verdict_text
+    from spillway.lab.verdict import FIELDS
 
     console = Console(stderr=True)
     results: list[dict[str, Any]] = []
@@ -103,13 +104,18 @@ def rehearse(
                 if len(names) > 1:
                     console.print(verdict_text(found), soft_wrap=True)
                 if as_json:
-                    print(json.dumps(found), flush=True)
+                    print(json.dumps({name: found[name] for name in FIELDS}), flush=True)
                 if report is not None:
                     parts.append(Part.of(found, scenario, root / name))
                     write_report(report, parts, in_words(settings))
         except (LabError, ControlError, OSError) as error:
             raise CommandError(f"the lab itself failed, which says nothing about any message: {error}") from error
-    show_results(console if as_json else Console(file=sys.stdout), results)
+    shown = console if as_json else Console(file=sys.stdout)
+    show_results(shown, results)
+    if report is not None:
+        shown.print(f"The report with the timeline is {report}", soft_wrap=True, highlight=False)
+    if keep is not None:
+        shown.print(f"Histories, logs and data are kept in {keep}", soft_wrap=True, highlight=False)
     return results
 
 

@@ -4,8 +4,10 @@ before they end. Everything is killed when the run is over, however it ends (`gu
 import contextlib
 import json
 import os
+import random
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +17,9 @@ from typing import IO, Any, Final
 from spillway.lab.guard import Guard
 
 READY_S: Final = 60.0
+# Below those that the machine gives to outgoing connections: while a broker is away, nobody else may get its port, and
+# a client that tries it must not be connected to itself.
+PORTS: Final = range(15_000, 30_000)
 END_S: Final = 20.0
 
 
@@ -102,13 +107,21 @@ class Process:
         return lines[-1][:300] if lines else "it wrote nothing"
 
 
+def free_port() -> int:
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise LabError(f"no port from {PORTS[0]} to {PORTS[-1]} is free")
+
+
 class Broker(Process):
     """One namespace: the same process that a user starts, on the same port in every life."""
 
     def __init__(self, name: str, directory: Path, entities: list[str], guard: Guard) -> None:
         super().__init__(name, [], directory / f"{name}.log", guard)
         self.data = directory / name
-        self.port = 0
+        self.port = free_port()
         self.connection_string = ""
         self.ca_file = ""
         self.entities = entities

@@ -37,6 +37,10 @@ NUMBERS: Final = (
     ("lost", "acknowledged, and nowhere: neither delivered nor still stored anywhere"),
     ("out_of_order", "stored on the primary behind a later message of the same producer"),
     ("failed_attempts", "sends whose caller heard an error, and sent again"),
+    (
+        "false_acknowledgements",
+        "callers that were told what is not so: that it is safe, or that it was not sent",
+    ),
     ("pings", "sent to the primary while it was away"),
 )
 JUDGED: Final = (

@@ -14,13 +14,13 @@ from spillway.lab.guard import Guard
 from spillway.lab.histories import BEGINS, FAULT, MENDED, MENDING, NOTE, History, Tail
 from spillway.lab.processes import Broker, Client, LabError
 from spillway.lab.scenarios import DIVERTED_SHARE, Scenario
-from spillway.lab.verdict import EXPECTED_FILE, SECONDARY, Expected
+from spillway.lab.verdict import EXPECTED_FILE, SECONDARY, VERDICT_FILE, Expected
 
 PATH: Final = "orders"
 PRIMARY: Final = "primary"
 PRODUCERS: Final = 2
 CONSUMERS: Final = 2
-RECEIVERS: Final = 3  # of each consumer
+RECEIVERS: Final = 6  # of each consumer; each waits for the answer to one completion at a time
 BACKLOG_QUEUES: Final = 4
 IN_FLIGHT: Final = 32  # of each producer
 LOCK_S: Final = 10
@@ -246,6 +246,7 @@ class Lab:
             found: dict[str, Any] = json.loads(done.stdout)
         except ValueError:
             raise LabError(f"there is no verdict: {done.stderr.strip()[-300:]}") from None
+        (self.directory / VERDICT_FILE).write_text(done.stdout)
         return found
 
     # -- small things ---------------------------------------------------------------------------------------------

@@ -31,10 +31,12 @@ WORDS: Final = (
     ("lost", "acknowledged, and nowhere"),
     ("out_of_order", "stored behind a later one of the same producer"),
     ("failed_attempts", "sends whose caller heard an error, and sent again"),
+    ("false_acknowledgements", "callers that were told what is not so"),
     ("failover_s", "seconds from the fault until the backlog took over"),
     ("return_s", "seconds from its end until all senders were back"),
     ("pings", "to the primary while it was away"),
 )
+TITLES: Final = {"failover_s": "failover", "return_s": "return", "false_acknowledgements": "false answers"}
 COLUMNS: Final = (
     ("acknowledged", "safe"),
     ("diverted", "diverted"),
@@ -121,7 +123,7 @@ def show_one(console: Console, found: dict[str, Any]) -> None:
     table.add_column(justify="right")
     table.add_column(style="dim")
     for name, words in WORDS:
-        table.add_row(f"  {name.removesuffix('_s').replace('_', ' ')}", number(found[name]), words)
+        table.add_row(f"  {TITLES.get(name, name.replace('_', ' '))}", number(found[name]), words)
     total = sum(found["operations"].values())
     table.add_row("  operations", number(total), "that both brokers counted")
     console.print(table, width=max(WIDTH, min(console.width, 100)), highlight=False)

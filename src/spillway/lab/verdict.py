@@ -31,6 +31,12 @@ from spillway.lab.histories import (
 )
 
 EXPECTED_FILE: Final = "run.json"
+VERDICT_FILE: Final = "verdict.json"
+# What `spillway lab --json` says of a verdict, in this order.
+FIELDS: Final = (
+    "scenario", "sent", "acknowledged", "diverted", "syphoned", "delivered", "duplicated", "lost", "out_of_order",
+    "failover_s", "return_s", "pings", "operations",
+)  # fmt: skip
 SECONDARY: Final = "secondary"
 
 
@@ -58,13 +64,14 @@ class Verdict:
     syphoned: int = 0
     delivered: int = 0  # distinct ones that a consumer received
     duplicated: int = 0  # delivered as more than one stored copy
-    lost: int = 0  # acknowledged, and nowhere: a false acknowledgement
+    lost: int = 0  # acknowledged, and nowhere
     out_of_order: int = 0  # stored behind a later one of the same producer
     failover_s: float | None = None  # from the fault until every producer's messages were taken by the backlog
     return_s: float | None = None  # from its end until every producer sends to the primary again
     pings: int = 0
     operations: dict[str, int] = field(default_factory=dict)  # that both brokers counted, by kind
     failed_attempts: int = 0  # sends whose caller heard an error, and sent again
+    false_acknowledgements: int = 0  # callers that were told a thing that is not so
     problems: list[str] = field(default_factory=list)
 
 
@@ -116,6 +123,7 @@ class Judge:
             copies[identity].add(number)
         seen = copies.keys() | self.left.keys()
         gone = self.acknowledged - seen
+        changed, denied = self._changed(), self._denied()
         found = Verdict(
             expected.scenario,
             sent=len(sent),
@@ -131,12 +139,13 @@ class Judge:
             pings=self.events["pinged"],
             operations=dict(sum(self.ledgers.values(), Counter())),
             failed_attempts=sum(1 for _, res in self.attempts.values() if res != OK),
+            false_acknowledgements=len(gone | (changed & self.acknowledged) | denied),
         )
         _blame(found, gone, "acknowledged messages are nowhere")
         _blame(found, seen - sent, "messages came from nowhere")
         _blame(found, self._came_back(), "messages came back after they were completed")
-        _blame(found, self._changed(), "messages were not delivered as they were sent")
-        _blame(found, self._denied(), "messages were delivered although the sender was told that they were not sent")
+        _blame(found, changed, "messages were not delivered as they were sent")
+        _blame(found, denied, "messages were delivered although the sender was told that they were not sent")
         _blame(found, set(self.left), "messages did not come home", where=self.left)
         self._compare(found, expected)
         return found
