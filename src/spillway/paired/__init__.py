@@ -13,6 +13,7 @@ from spillway.paired.errors import (
     PairingError,
     SchedulingError,
 )
+from spillway.paired.event_file import EventFile
 from spillway.paired.events import Event
 from spillway.paired.factory import MessagingFactory
 from spillway.paired.manager import NamespaceManager
@@ -25,6 +26,7 @@ __all__ = [
     "DivertedSequenceNumber",
     "EntityFailed",
     "Event",
+    "EventFile",
     "FactoryClosed",
     "FailoverPolicy",
     "MessageSender",

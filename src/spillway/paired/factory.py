@@ -16,6 +16,7 @@ from spillway.paired.bound import InFlight
 from spillway.paired.clients import QueueClient, TopicClient
 from spillway.paired.endpoints import host_of
 from spillway.paired.errors import FactoryClosed, PairingError
+from spillway.paired.event_file import EventFile
 from spillway.paired.events import Event, Events
 from spillway.paired.ledger import ClientLedger
 from spillway.paired.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
@@ -125,6 +126,7 @@ class MessagingFactory:
         self._outlets: dict[str, Outlet] = {}
         self._diverted_numbers = itertools.count(1)
         self._is_pairing = False
+        self._event_files: list[EventFile] = []
 
     # -- what it makes --------------------------------------------------------------------------------------------
 
@@ -167,7 +169,14 @@ class MessagingFactory:
         finally:
             self._is_pairing = False
         self.pairing = options.pairing = Pairing(self, options, paths)
-        self.events.tell(events.PAIRED, count=1, secondary=options.messaging_factory.host, backlog_queues=len(paths))
+        self.events.tell(
+            events.PAIRED,
+            secondary=options.messaging_factory.host,
+            backlog_queues=len(paths),
+            failover_interval_s=options.failover_interval.total_seconds(),
+            ping_interval_s=options.ping_primary_interval.total_seconds(),
+            is_syphon=options.enable_syphon,
+        )
         if options.enable_syphon:
             self.syphon = Syphon(self.pairing)
             self.syphon.start()
@@ -230,6 +239,17 @@ class MessagingFactory:
         """Call back for every event. It must be quick: it runs between two steps of a send."""
         self.events.callbacks.append(callback)
 
+    def record_events(self, directory: str | Path, *, process: str | None = None) -> EventFile:
+        """From now on write every event to files in this directory (docs/events.md), until the factory is closed.
+
+        A send never waits for it, nor fails with it. Call it before `pair_namespace`, or that goes unrecorded.
+        """
+        self.check_open()
+        file = EventFile(directory, self.namespace_name, process=process, host=self.host)
+        self._event_files.append(file)
+        self.on_event(file)
+        return file
+
     # -- the end --------------------------------------------------------------------------------------------------
 
     @property
@@ -280,6 +300,7 @@ class MessagingFactory:
         await asyncio.gather(*ends, *(close_quietly(receiver) for receiver in self._receivers))
         clients = [client for client in (self._client, self._receiving_client) if client is not None]
         await asyncio.gather(*(close_quietly(client) for client in clients))
+        await asyncio.gather(*(asyncio.to_thread(file.close) for file in self._event_files))
 
     # -- for the other modules of this room -----------------------------------------------------------------------
 

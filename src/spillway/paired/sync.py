@@ -23,6 +23,7 @@ from spillway.paired import (
     DivertedSequenceNumber,
     EntityFailed,
     Event,
+    EventFile,
     FactoryClosed,
     FailoverPolicy,
     MessagingError,
@@ -38,6 +39,7 @@ __all__ = [
     "DivertedSequenceNumber",
     "EntityFailed",
     "Event",
+    "EventFile",
     "FactoryClosed",
     "FailoverPolicy",
     "MessageSender",
@@ -283,6 +285,10 @@ class MessagingFactory:
     def on_event(self, callback: Callable[[Event], None]) -> None:
         """Call back for every event, on the library's own thread: it must be quick and must not send."""
         self.inner.on_event(callback)
+
+    def record_events(self, directory: str | Path, *, process: str | None = None) -> EventFile:
+        """From now on write every event to files in this directory, until the factory is closed."""
+        return self.inner.record_events(directory, process=process)
 
     @property
     def is_closed(self) -> bool:
