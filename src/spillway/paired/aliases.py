@@ -6,12 +6,24 @@ syphon puts them back. Nothing here sends or receives: the syphon on Spark resto
 """
 
 import datetime
-from dataclasses import dataclass
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 
+from spillway.model.aliases import (
+    ALIASES,
+    EXPIRY_MS_MAX,
+    PATH,
+    PROPERTY_NAME_NOT_TEXT,
+    SCHEDULED,
+    SESSION_ID,
+    TIME_TO_LIVE,
+    TTL_UINT_MAX,
+    TYPES,
+    Malformed,
+    read_aliases,
+)
 from spillway.paired.types import (
     EPOCH,
     Inexpressible,
@@ -19,7 +31,6 @@ from spillway.paired.types import (
     note_of,
     note_of_body,
     notes_of,
-    read_notes,
     restored_body,
     restored_map,
     text,
@@ -27,15 +38,6 @@ from spillway.paired.types import (
     write_notes,
 )
 
-PATH: Final = "x-ms-path"
-SESSION_ID: Final = "x-ms-sessionid"
-TIME_TO_LIVE: Final = "x-ms-timetolive"  # long, ms
-SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"  # timestamp
-TYPES: Final = "x-spillway-types"  # see types.py
-ALIASES: Final = (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED, TYPES)
-
-TTL_UINT_MAX: Final = 4_294_967_295  # what fits the header; a longer life is written as two times in the properties
-EXPIRY_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999, as the SDK caps it
 _SCHEDULED_ANNOTATION: Final = "x-opt-scheduled-enqueue-time"
 # What a broker adds to a message that it hands out; none of it was the sender's.
 BROKER_ANNOTATIONS: Final = frozenset(
@@ -50,15 +52,6 @@ BROKER_ANNOTATIONS: Final = frozenset(
     }
 )
 _LOCK_TOKEN: Final = "x-opt-lock-token"
-
-
-class Malformed(Exception):
-    """No message of a paired sender: it can go nowhere, and is dead-lettered with this reason and text."""
-
-    def __init__(self, reason: str, description: str) -> None:
-        super().__init__(description)
-        self.reason = reason
-        self.description = description
 
 
 def raw_of(message: ServiceBusMessage | AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
@@ -174,36 +167,6 @@ def _notes(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
 # -- and back -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Aliases:
-    """What a message in the backlog says of itself, checked."""
-
-    path: str
-    session_id: str | None
-    ttl_ms: int | None
-    due_ms: int | None
-    notes: dict[str, Any]
-
-
-def read_aliases(properties: dict[Any, Any]) -> Aliases:
-    """From application properties by name. `Malformed` if it can go nowhere."""
-    path = _text_alias(properties, PATH)
-    if not path:
-        raise Malformed("PathMissing", f"The message has no property '{PATH}' that says where it belongs.")
-    written = _text_alias(properties, TYPES)
-    try:
-        notes = read_notes(written)
-    except ValueError:
-        raise Malformed("AliasOfWrongType", f"The property '{TYPES}' is not what a paired sender writes.") from None
-    return Aliases(
-        path,
-        _text_alias(properties, SESSION_ID),
-        _number_alias(properties, TIME_TO_LIVE),
-        _number_alias(properties, SCHEDULED),
-        notes,
-    )
-
-
 def restore(message: ServiceBusReceivedMessage, age_ms: int | None = None) -> tuple[str, AmqpAnnotatedMessage]:
     """Where it belongs, and the message as it was. `age_ms`: what the backlog took of its life, if that counts.
 
@@ -214,9 +177,9 @@ def restore(message: ServiceBusReceivedMessage, age_ms: int | None = None) -> tu
     try:
         properties = {text(key): value for key, value in given.items()}
     except Inexpressible as error:
-        raise Malformed("PropertyNameNotText", f"The message has a property whose name is no text: {error}.") from None
+        raise Malformed(PROPERTY_NAME_NOT_TEXT, f"The message has a property whose name is no text: {error}.") from None
     aliases = read_aliases(properties)
-    notes = aliases.notes
+    notes: dict[str, Any] = aliases.notes
     is_data = raw.body_type is AmqpMessageBodyType.DATA
     home = _with_body(raw.body_type, _body(raw) if is_data else restored_body(_body(raw), notes.get("b")))
     ttl_ms = aliases.ttl_ms if aliases.ttl_ms is None or age_ms is None else max(1, aliases.ttl_ms - age_ms)
@@ -236,25 +199,6 @@ def restore(message: ServiceBusReceivedMessage, age_ms: int | None = None) -> tu
     home.delivery_annotations = restored_map(delivery, notes.get("d", {})) or None
     home.footer = restored_map(raw.footer, notes.get("f", {})) or None
     return aliases.path, home
-
-
-def _text_alias(properties: dict[Any, Any], name: str) -> str | None:
-    value = properties.get(name)
-    if value is None:
-        return None
-    try:
-        return text(value)
-    except Inexpressible:
-        raise Malformed("AliasOfWrongType", f"The property '{name}' must be a string.") from None
-
-
-def _number_alias(properties: dict[Any, Any], name: str) -> int | None:
-    value = properties.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Malformed("AliasOfWrongType", f"The property '{name}' must be a number of milliseconds.")
-    return value
 
 
 # -- parts --------------------------------------------------------------------------------------------------------

@@ -22,8 +22,9 @@ from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError
 
+from spillway.model.aliases import Malformed
 from spillway.paired import events
-from spillway.paired.aliases import Malformed, restore, to_ms
+from spillway.paired.aliases import restore, to_ms
 from spillway.paired.batches import MESSAGE_OVERHEAD_BYTES, body_bytes, split
 from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
 from spillway.paired.outlet import GRACE_S, Parcel, close_quietly, coalescing_key

@@ -125,13 +125,3 @@ def write_notes(notes: dict[str, Any]) -> str | None:
     """Nothing if there is nothing to note."""
     kept = {name: note for name, note in notes.items() if note}
     return json.dumps(kept, separators=(",", ":")) if kept else None
-
-
-def read_notes(written: str | None) -> dict[str, Any]:
-    """`ValueError` if it is not what `write_notes` writes."""
-    if written is None:
-        return {}
-    notes = json.loads(written)
-    if not isinstance(notes, dict):
-        raise ValueError("not an object")
-    return notes

@@ -1,0 +1,94 @@
+"""What a message in a backlog says of itself: the names, and how they are read (contract E1 to E7).
+
+Senders clear session, time to live and due time before a message goes to a backlog queue and write them, with the
+destination, as application properties of these names. Every syphon reads them here, so that all of them take the same
+messages and dead-letter the same ones for the same reasons.
+"""
+
+import json
+from typing import Final
+
+PATH: Final = "x-ms-path"
+SESSION_ID: Final = "x-ms-sessionid"
+TIME_TO_LIVE: Final = "x-ms-timetolive"  # long, ms
+SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"  # timestamp
+TYPES: Final = "x-spillway-types"  # what the SDK forgets of values, see paired/types.py
+ALIASES: Final = (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED, TYPES)
+
+TTL_UINT_MAX: Final = 4_294_967_295  # what fits the header; a longer life is written as two times in the properties
+EXPIRY_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999, as the SDK caps it
+
+# Why a message is dead-lettered.
+PATH_MISSING: Final = "PathMissing"
+ALIAS_OF_WRONG_TYPE: Final = "AliasOfWrongType"
+PROPERTY_NAME_NOT_TEXT: Final = "PropertyNameNotText"
+
+
+class Malformed(Exception):
+    """No message of a paired sender: it can go nowhere, and is dead-lettered with this reason and text."""
+
+    def __init__(self, reason: str, description: str) -> None:
+        super().__init__(description)
+        self.reason = reason
+        self.description = description
+
+
+class Aliases:
+    """What a message in the backlog says of itself, checked."""
+
+    def __init__(
+        self, path: str, session_id: str | None, ttl_ms: int | None, due_ms: int | None, notes: dict[str, object]
+    ) -> None:
+        self.path = path
+        self.session_id = session_id
+        self.ttl_ms = ttl_ms
+        self.due_ms = due_ms
+        self.notes = notes
+
+
+def read_aliases(properties: dict[str, object]) -> Aliases:
+    """From application properties by name. `Malformed` if it can go nowhere."""
+    path = _text_of(properties, PATH)
+    if path is None or not path.strip("/"):
+        raise Malformed(PATH_MISSING, f"The message has no property '{PATH}' that says where it belongs.")
+    return Aliases(
+        path,
+        _text_of(properties, SESSION_ID),
+        _number_of(properties, TIME_TO_LIVE),
+        _number_of(properties, SCHEDULED),
+        _notes_of(properties),
+    )
+
+
+def _notes_of(properties: dict[str, object]) -> dict[str, object]:
+    written = _text_of(properties, TYPES)
+    if written is None:
+        return {}
+    try:
+        notes: object = json.loads(written)
+    except ValueError:
+        notes = None
+    if not isinstance(notes, dict):
+        raise Malformed(ALIAS_OF_WRONG_TYPE, f"The property '{TYPES}' is not what a paired sender writes.")
+    return notes
+
+
+def _text_of(properties: dict[str, object], name: str) -> str | None:
+    value = properties.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):  # as the SDK reads a text
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    raise Malformed(ALIAS_OF_WRONG_TYPE, f"The property '{name}' must be a string.")
+
+
+def _number_of(properties: dict[str, object], name: str) -> int | None:
+    value = properties.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Malformed(ALIAS_OF_WRONG_TYPE, f"The property '{name}' must be a number of milliseconds.")
+    return value

@@ -1,0 +1,46 @@
+"""Places in the mover where a test can make its process die as if it were killed.
+
+`SPILLWAY_CRASH_AT` names the place: `received` (messages are locked, nothing is sent), `sent` (the primary has them, the
+backlog still has them too) or `completed` (the backlog has let go of them). With `SPILLWAY_CRASH_ONCE` set to the path of
+a file that does not exist, only the first process that gets there dies, and leaves the file behind.
+`SPILLWAY_CRASH_AFTER` is how often a process passes the place before it dies, 0 if it is not given.
+"""
+
+import os
+import signal
+from typing import Final, NoReturn
+
+RECEIVED: Final = "received"
+SENT: Final = "sent"
+COMPLETED: Final = "completed"
+PLACES: Final = (RECEIVED, SENT, COMPLETED)
+
+AT: Final = "SPILLWAY_CRASH_AT"
+ONCE: Final = "SPILLWAY_CRASH_ONCE"
+AFTER: Final = "SPILLWAY_CRASH_AFTER"
+
+_passed: dict[str, int] = {}
+
+
+def crash_at(place: str) -> None:
+    """Die here, by `kill -9`, if that is what the environment asks for. Nothing is flushed, closed or said."""
+    wanted = os.environ.get(AT)
+    if wanted is None or wanted != place:
+        return
+    once = os.environ.get(ONCE)
+    if once and os.path.exists(once):
+        return
+    count = _passed[place] = _passed.get(place, 0) + 1
+    if count <= int(os.environ.get(AFTER, "0")):
+        return
+    if once:
+        try:
+            os.close(os.open(once, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return  # another process was first
+    _die()
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
