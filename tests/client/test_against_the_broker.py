@@ -305,3 +305,50 @@ async def test_a_killed_broker_fails_everything_and_what_was_accepted_is_there_a
         async with await connect(broker.connection_string) as again:
             left = await (await again.receiver("q")).receive(max_count=20, max_wait=WAIT_S)
             assert [int(message.body) for message in left] == list(range(1, 10))
+
+
+@pytest.mark.contract("H8")
+async def test_many_messages_are_completed_together_and_what_failed_is_named(live: Connection, queue: str) -> None:
+    sender = await live.sender(queue)
+    await sender.send_batch([OutgoingMessage(b"x", message_id=f"{number}") for number in range(300)])
+    receiver = await live.receiver(queue, credit=400)
+    received = []
+    while len(received) < 300:
+        received += await receiver.receive(max_count=300, max_wait=WAIT_S)
+    await live.management(queue).settle([token for each in received[7:9] if (token := each.lock_token) is not None])
+    failed = await receiver.complete_all(received)
+    assert sorted(failed) == [each.delivery_id for each in received[7:9]]
+    assert all(isinstance(error, MessageLockLost) for error in failed.values())
+    assert await live.management(queue).peek() == []
+    assert await receiver.complete_all([]) == {}
+    with pytest.raises(ValueError, match="settled already"):
+        receiver.complete_all(received[:1])
+
+
+async def test_completing_together_on_a_link_that_has_ended_says_so_of_each(live: Connection, queue: str) -> None:
+    sender = await live.sender(queue)
+    await sender.send_batch([OutgoingMessage(b"x") for _ in range(3)])
+    receiver = await live.receiver(queue, credit=10)
+    received = []
+    while len(received) < 3:
+        received += await receiver.receive(max_count=10, max_wait=WAIT_S)
+    await receiver.close()
+    assert len(await receiver.complete_all(received)) == 3
+
+
+async def test_a_receiver_with_a_limit_never_locks_more_than_that(live: Connection, queue: str) -> None:
+    sender = await live.sender(queue)
+    await sender.send_batch([OutgoingMessage(b"x", message_id=f"{number}") for number in range(50)])
+    receiver = await live.receiver(queue, credit=10, limit=25)
+    taken = []
+    while len(taken) < 25:
+        taken += await receiver.receive(max_count=7, max_wait=WAIT_S)
+    assert len(taken) == 25
+    other = await live.receiver(queue)
+    (next_one,) = await other.receive(max_wait=WAIT_S)
+    assert next_one.message_id == "25"
+    receiver.allow(1)
+    (one_more,) = await receiver.receive(max_count=7, max_wait=WAIT_S)
+    assert one_more.message_id == "26"
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        await live.receiver(queue, limit=0)

@@ -69,9 +69,7 @@ def messages(draw: st.DrawFn) -> tuple[bytes, bytes]:
             VALUES.map(lambda value: encode_message(body=b"\x00\x53\x77" + encode(value))),
         )
     )
-    footer: Any = draw(
-        st.none() | st.dictionaries(NAMES.map(Symbol), VALUES, min_size=1, max_size=2)
-    )
+    footer: Any = draw(st.none() | st.dictionaries(NAMES.map(Symbol), VALUES, min_size=1, max_size=2))
     tail = body + (encode_map_section(FOOTER, footer) if footer else b"")
     priority = draw(st.none() | st.integers(0, 9))
     ttl_ms = draw(st.none() | st.integers(1, TTL_UINT_MAX))

@@ -131,15 +131,26 @@ class Connection:
         return sender
 
     async def receiver(
-        self, path: str, *, mode: str = PEEK_LOCK, credit: int = 0, timeout: float | None = None
+        self,
+        path: str,
+        *,
+        mode: str = PEEK_LOCK,
+        credit: int = 0,
+        limit: int | None = None,
+        timeout: float | None = None,
     ) -> Receiver:
-        """Attach a receiver. `credit` messages are fetched ahead; 0 fetches what each `receive` asks for."""
+        """Attach a receiver. `credit` messages are fetched ahead; 0 fetches what each `receive` asks for.
+
+        With a `limit` no more are ever fetched ahead than that many in all: nothing is locked in vain at the end.
+        """
         if mode not in (PEEK_LOCK, RECEIVE_AND_DELETE):
             raise ValueError(f"mode is {PEEK_LOCK!r} or {RECEIVE_AND_DELETE!r}")
         if credit < 0:
             raise ValueError("credit cannot be negative")
+        if limit is not None and limit < 1:
+            raise ValueError("limit must be at least 1")
         path = _checked(path)
-        attaching = self._attach_receiver(Source(path), mode, credit)
+        attaching = self._attach_receiver(Source(path), mode, credit, limit=limit)
         return await within(attaching, self._timeout_s if timeout is None else timeout, f"attaching to {path}")
 
     async def session_receiver(
@@ -163,7 +174,12 @@ class Connection:
         return await within(attaching, wait_s + self._timeout_s, f"accepting a session of {path}")
 
     async def _attach_receiver(
-        self, source: Source, mode: str, credit: int, properties: dict[object, object] | None = None
+        self,
+        source: Source,
+        mode: str,
+        credit: int,
+        properties: dict[object, object] | None = None,
+        limit: int | None = None,
     ) -> Receiver:
         path = source.address or ""
         await self._authorise(path)
@@ -177,7 +193,7 @@ class Connection:
             rcv_settle_mode=RCV_SECOND if mode == PEEK_LOCK else RCV_FIRST,
             properties=properties,
         )
-        receiver = Receiver(self._wire, link, path, self._timeout_s, mode, credit)
+        receiver = Receiver(self._wire, link, path, self._timeout_s, mode, credit, limit)
         self._wire.flush_soon()
         await receiver.wait_attached()
         return receiver

@@ -10,9 +10,9 @@ the future is done when the service has confirmed (contract H8, H12).
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import IncomingSettled, TransferReceived
@@ -48,22 +48,52 @@ class Settling:
         self.deadline_s = deadline_s
 
 
+class SettlingTogether:
+    """Many settlements that one future stands for. It is done with those that failed, and why."""
+
+    __slots__ = ("deadline_s", "failed", "future", "left", "state")
+
+    def __init__(
+        self, future: "asyncio.Future[dict[int, ClientError]]", state: DeliveryState, deadline_s: float, left: int
+    ) -> None:
+        self.future = future
+        self.state = state
+        self.deadline_s = deadline_s
+        self.left = left
+        self.failed: dict[int, ClientError] = {}
+
+    def answer(self, delivery_id: int, error: ClientError | None) -> None:
+        if error is not None:
+            self.failed[delivery_id] = error
+        self.left -= 1
+        if self.left == 0 and not self.future.done():
+            self.future.set_result(self.failed)
+
+
 class Receiver(LinkEnd):
     """A link to receive on. One `receive` at a time; settlements from any coroutine of the loop."""
 
     def __init__(
-        self, carrier: Carrier, link: Link, label: str, timeout_s: float, mode: str = PEEK_LOCK, credit: int = 0
+        self,
+        carrier: Carrier,
+        link: Link,
+        label: str,
+        timeout_s: float,
+        mode: str = PEEK_LOCK,
+        credit: int = 0,
+        limit: int | None = None,
     ) -> None:
         super().__init__(carrier, link, label, timeout_s)
         link.session.user = self  # confirmations of settlements name the session only
         self.mode = mode
         self.credit = credit
+        self._left = limit  # how many may still be taken; None is any number
         self._buffer: deque[ReceivedMessage] = deque()
         self._buffer_bytes = 0
         self._is_receiving = False
         self._arrival: asyncio.Future[None] | None = None
         self._drain: asyncio.Future[None] | None = None
-        self._settling: dict[int, Settling] = {}
+        self._settling: dict[int, Settling | SettlingTogether] = {}
 
     async def __aenter__(self) -> "Receiver":
         return self
@@ -149,23 +179,61 @@ class Receiver(LinkEnd):
         taken = [buffer.popleft() for _ in range(min(max_count, len(buffer)))]
         for message in taken:
             self._buffer_bytes -= len(message.raw)
+        if self._left is not None:
+            self._left = max(0, self._left - len(taken))
         if self.credit:
             self._top_up()
         return taken
 
+    def allow(self, count: int) -> None:
+        """So many more than the limit that the receiver was made with."""
+        if self._left is not None:
+            self._left += count
+        if self.credit:
+            self._top_up()
+
     def _top_up(self) -> None:
-        """Keep the credit between a half and the whole of what was asked for."""
-        wanted = self.credit - len(self._buffer)
-        is_low = self.link.credit_left <= wanted - (self.credit + 1) // 2
+        """Keep the credit between a half and the whole of what was asked for, and within the limit."""
+        goal = self.credit if self._left is None else min(self.credit, self._left)
+        wanted = goal - len(self._buffer)
+        is_low = self.link.credit_left <= wanted - (goal + 1) // 2
+        if goal < self.credit:  # towards the end: all that is still to come, once
+            is_low = self.link.credit_left < wanted
         if self.error is None and self._drain is None and is_low and self._buffer_bytes < BUFFER_BYTES_MAX:
             self.link.grant(wanted)
             self.carrier.flush_soon()
+
+    @property
+    def prefetched(self) -> Iterable[ReceivedMessage]:
+        """Messages that have come and were not taken yet: whoever holds them long renews their locks too."""
+        return tuple(self._buffer)
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def complete(self, message: ReceivedMessage) -> "asyncio.Future[None]":
         """Done with it: the message is removed."""
         return self._settle(message, ACCEPTED)
+
+    def complete_all(self, messages: Sequence[ReceivedMessage]) -> "asyncio.Future[dict[int, ClientError]]":
+        """Done with all of these, for the price of one future. Its result is what failed, by delivery id."""
+        loop = self.carrier.loop
+        future: asyncio.Future[dict[int, ClientError]] = loop.create_future()
+        for message in messages:
+            self._claim(message)
+        if self.error is not None:
+            future.set_result({message.delivery_id: self.error for message in messages})
+            return future
+        if not messages:
+            future.set_result({})
+            return future
+        together = SettlingTogether(future, ACCEPTED, loop.time() + self.timeout_s, len(messages))
+        settling = self._settling
+        session = self.link.session
+        for message in messages:
+            settling[message.delivery_id] = together
+            session.dispose(message.delivery_id, ACCEPTED)
+        self.carrier.flush_soon()
+        return future
 
     def abandon(
         self, message: ReceivedMessage, properties: Mapping[str, object] | None = None
@@ -229,7 +297,7 @@ class Receiver(LinkEnd):
         """
         try:
             self._start_drain()
-            waiting = [settling.future for settling in self._settling.values()]
+            waiting: list[asyncio.Future[Any]] = [settling.future for settling in self._settling.values()]
             if self._drain is not None:
                 waiting.append(self._drain)
             if waiting and self.error is None:
@@ -274,16 +342,18 @@ class Receiver(LinkEnd):
         if asked is None or asked.future.done():
             return
         error = _settlement_error(asked.state, echo)
-        if error is None:
+        if isinstance(asked, SettlingTogether):
+            asked.answer(delivery_id, error)
+        elif error is None:
             asked.future.set_result(None)
         else:
             asked.future.set_exception(error)
 
     def on_failed(self, error: ClientError) -> None:
-        for settling in list(self._settling.values()):
-            if not settling.future.done():
-                settling.future.set_exception(error)
+        failed = list(self._settling.items())
         self._settling.clear()
+        for delivery_id, settling in failed:
+            _fail(settling, delivery_id, error)
         for waiter in (self._arrival, self._drain):
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
@@ -294,10 +364,15 @@ class Receiver(LinkEnd):
             if settling.deadline_s > now_s:
                 return
             del self._settling[delivery_id]
-            if not settling.future.done():
-                settling.future.set_exception(
-                    OperationTimeout(f"settling on {self.label}: no answer within {self.timeout_s:g} s")
-                )
+            overdue = OperationTimeout(f"settling on {self.label}: no answer within {self.timeout_s:g} s")
+            _fail(settling, delivery_id, overdue)
+
+
+def _fail(settling: Settling | SettlingTogether, delivery_id: int, error: ClientError) -> None:
+    if isinstance(settling, SettlingTogether):
+        settling.answer(delivery_id, error)
+    elif not settling.future.done():
+        settling.future.set_exception(error)
 
 
 def _modified(undeliverable_here: bool, properties: Mapping[str, object]) -> Modified:

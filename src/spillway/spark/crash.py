@@ -1,8 +1,8 @@
 """Places in the mover where a test can make its process die as if it were killed.
 
-`SPILLWAY_CRASH_AT` names the place: `received` (messages are locked, nothing is sent), `sent` (the primary has them, the
-backlog still has them too) or `completed` (the backlog has let go of them). With `SPILLWAY_CRASH_ONCE` set to the path of
-a file that does not exist, only the first process that gets there dies, and leaves the file behind.
+`SPILLWAY_CRASH_AT` names the place: `received` (messages are locked, nothing is sent), `sent` (the primary has them,
+and the backlog still has them too) or `completed` (the backlog has let go of them). With `SPILLWAY_CRASH_ONCE`, the
+path of a file that does not exist, only the first process that gets there dies, and leaves the file behind.
 `SPILLWAY_CRASH_AFTER` is how often a process passes the place before it dies, 0 if it is not given.
 """
 
