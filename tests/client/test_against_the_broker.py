@@ -25,6 +25,7 @@ from spillway.client import (
     MessageNotFound,
     MessageTooLarge,
     OutgoingMessage,
+    ReceivedMessage,
     Unauthorized,
     connect,
     encode_batch_raw,
@@ -312,7 +313,7 @@ async def test_many_messages_are_completed_together_and_what_failed_is_named(liv
     sender = await live.sender(queue)
     await sender.send_batch([OutgoingMessage(b"x", message_id=f"{number}") for number in range(300)])
     receiver = await live.receiver(queue, credit=400)
-    received = []
+    received: list[ReceivedMessage] = []
     while len(received) < 300:
         received += await receiver.receive(max_count=300, max_wait=WAIT_S)
     await live.management(queue).settle([token for each in received[7:9] if (token := each.lock_token) is not None])
@@ -329,7 +330,7 @@ async def test_completing_together_on_a_link_that_has_ended_says_so_of_each(live
     sender = await live.sender(queue)
     await sender.send_batch([OutgoingMessage(b"x") for _ in range(3)])
     receiver = await live.receiver(queue, credit=10)
-    received = []
+    received: list[ReceivedMessage] = []
     while len(received) < 3:
         received += await receiver.receive(max_count=10, max_wait=WAIT_S)
     await receiver.close()
@@ -340,7 +341,7 @@ async def test_a_receiver_with_a_limit_never_locks_more_than_that(live: Connecti
     sender = await live.sender(queue)
     await sender.send_batch([OutgoingMessage(b"x", message_id=f"{number}") for number in range(50)])
     receiver = await live.receiver(queue, credit=10, limit=25)
-    taken = []
+    taken: list[ReceivedMessage] = []
     while len(taken) < 25:
         taken += await receiver.receive(max_count=7, max_wait=WAIT_S)
     assert len(taken) == 25
