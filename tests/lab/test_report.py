@@ -9,11 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from spillway.lab.histories import BEGINS, MENDED
 from spillway.lab.picture import draw
 from spillway.lab.report import Part, senders_of, write_report
 from spillway.lab.scenarios import scenario_of
 from spillway.lab.timeline import read_timeline
-from tests.lab.lines import Line, event, judged, outage, whole
+from tests.lab.lines import Line, event, fault, judged, outage, whole
 
 HOSTILE = "<script>alert('x')</script>\"&'"
 LINES = [line for number in range(8) for line in whole(f"producer0-{number}", number + 1, 1.0 + number)] + outage()
@@ -146,3 +147,29 @@ def test_the_story_is_told_in_order_with_what_each_producer_did(tmp_path: Path) 
         "A ping of producer0 got through",
     ):
         assert words in told
+
+
+def test_a_fault_that_comes_back_and_a_backlog_queue_that_refuses_are_told(tmp_path: Path) -> None:
+    lines = [*LINES, fault(BEGINS, 9.5), event("backlog-queue-removed", 9.7), event("backlog-queue-removed", 9.8)]
+    page = written(tmp_path, part([*lines, fault(MENDED, 9.9)]))
+    assert page.count("The fault begins: the primary is killed.") == page.count("The fault is back.") == 1
+    assert page.index("The fault is back.") < page.index("A backlog queue refused a message")
+    assert "(2 times in all)" in page
+
+
+def test_where_nothing_was_diverted_there_is_no_backlog_to_draw() -> None:
+    lines = [*whole("producer0-0", 1), fault(BEGINS, 2.0), fault(MENDED, 3.0)]
+    assert "waiting in the backlog" not in draw(read_timeline(lines))
+    assert "waiting in the backlog" in draw(read_timeline(LINES))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ("kill", "fail over after 1 s of failures, and then ping the primary every second; a call is held"),
+        ("flapping", "fail over at the first failure"),
+        ("both-down", "a call that neither side takes fails, after 10 s at the latest"),
+    ],
+)
+def test_how_the_senders_are_set_up_is_said_in_words(scenario: str, words: str) -> None:
+    assert words in senders_of(scenario_of(scenario))

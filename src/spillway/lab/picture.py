@@ -26,17 +26,19 @@ LEGEND: Final = (
 
 
 def draw(timeline: Timeline) -> str:
-    """States on top, rates below them, what waits in the backlog at the bottom."""
+    """States on top, rates below them, what waits in the backlog at the bottom, if there was anything."""
     rows = [("primary", _primary(timeline)), *timeline.states.items()]
     rates_y = TOP + len(rows) * (STRIP + STRIP_GAP) + GAP - 8
     depth_y = rates_y + RATES + GAP
-    height = depth_y + DEPTH + 26
+    floor_y = depth_y + DEPTH if any(timeline.backlog) else rates_y + RATES
+    height = floor_y + 26
     drawn = [_strip(name, spans, at, timeline) for at, (name, spans) in enumerate(rows)]
     for span in timeline.outages:
-        drawn.append(f'<rect class="outage" {_box(span, timeline, rates_y, depth_y + DEPTH - rates_y)}/>')
+        drawn.append(f'<rect class="outage" {_box(span, timeline, rates_y, floor_y - rates_y)}/>')
     drawn += _rates(timeline, rates_y)
-    drawn += _depth(timeline, depth_y)
-    drawn.append(_seconds(timeline, depth_y + DEPTH))
+    if any(timeline.backlog):
+        drawn += _depth(timeline, depth_y)
+    drawn.append(_seconds(timeline, floor_y))
     words = "Messages a second over time: sent to the primary, sent to the backlog, delivered; and the backlog itself."
     return (
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{words}" '

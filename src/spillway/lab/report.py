@@ -22,7 +22,7 @@ from spillway.lab.timeline import Timeline, read_timeline
 FIGURES: Final = (
     ("lost", "lost"),
     ("acknowledged", "acknowledged"),
-    ("diverted", "took the way around"),
+    ("diverted", "diverted"),
     ("duplicated", "delivered twice"),
     ("failover_s", "to fail over"),
     ("return_s", "to return"),
@@ -66,11 +66,13 @@ class Part:
 
 
 def senders_of(scenario: Scenario) -> str:
-    held = "a call is held until one side takes its message" if scenario.pending == "hold" else "a call may fail"
-    return (
-        f"The senders tolerate failures of the primary for {scenario.interval_s:g} s, then fail over and ping it every "
-        f"second; {held}, for {scenario.operation_timeout_s + scenario.interval_s:g} s at most."
-    )
+    tolerated = f"after {scenario.interval_s:g} s of failures" if scenario.interval_s else "at the first failure"
+    limit_s = scenario.operation_timeout_s + scenario.interval_s
+    if scenario.pending == "hold":
+        held = f"a call is held until one side takes its message, for {limit_s:g} s at most"
+    else:
+        held = f"a call that neither side takes fails, after {limit_s:g} s at the latest"
+    return f"The senders fail over {tolerated}, and then ping the primary every second; {held}."
 
 
 def write_report(path: Path, parts: list[Part], sending: str, now: datetime.datetime | None = None) -> None:

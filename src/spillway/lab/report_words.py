@@ -22,8 +22,7 @@ def what_happened(part: "Part") -> list[tuple[float, str]]:
     """Moments in order: seconds since the first message, and a sentence."""
     timeline, found = part.timeline, part.found
     story = [(0.0, "Two producers begin to send, all is well.")]
-    story += [(span.from_s, f"The fault begins: {part.about}.") for span in timeline.outages]
-    story += [(span.to_s, "It is mended: the primary could take messages again.") for span in timeline.outages]
+    story += _of_faults(part)
     story += [(at_s, f"{text[:1].upper()}{text[1:]}.") for at_s, text in timeline.notes]
     story += _of_producers(timeline)
     if DIVERTED in timeline.first_s:
@@ -43,6 +42,19 @@ def what_happened(part: "Part") -> list[tuple[float, str]]:
     if ANSWERED in timeline.last_s:
         story.append((timeline.last_s[ANSWERED], f"The last of {found['delivered']:,} messages is delivered."))
     return sorted(story, key=lambda moment: moment[0])
+
+
+def _of_faults(part: "Part") -> list[tuple[float, str]]:
+    timeline = part.timeline
+    story = []
+    for number, span in enumerate(timeline.outages):
+        story.append((span.from_s, "The fault is back." if number else f"The fault begins: {part.about}."))
+        story.append((span.to_s, "It is mended: the primary could take messages again."))
+    if timeline.removed_s:
+        times = "once" if len(timeline.removed_s) == 1 else f"{len(timeline.removed_s)} times in all"
+        words = f"A backlog queue refused a message: the sender takes another, and leaves this one alone ({times})."
+        story.append((timeline.removed_s[0], words))
+    return story
 
 
 def _of_producers(timeline: Timeline) -> list[tuple[float, str]]:

@@ -42,7 +42,7 @@ class Timeline:
     first_s: dict[str, float]  # when a thing first happened
     last_s: dict[str, float]
     causes: dict[str, str]  # by producer: the error it failed over for
-    removed: int = 0  # backlog queues that were taken out of rotation
+    removed_s: list[float] = field(default_factory=list)  # when a sender took a backlog queue out of rotation
     ledgers: dict[str, dict[str, int]] = field(default_factory=dict)
     notes: list[tuple[float, str]] = field(default_factory=list)
 
@@ -55,7 +55,7 @@ class _Reading:
         self.first: dict[str, int] = {}
         self.last: dict[str, int] = {}
         self.causes: dict[str, str] = {}
-        self.removed = 0
+        self.removed: list[int] = []
         self.ledgers: dict[str, dict[str, int]] = {}
         self.notes: list[tuple[int, str]] = []
 
@@ -89,7 +89,7 @@ class _Reading:
             if name == "failed-over" and "error" in line:
                 self.causes.setdefault(line["p"], line["error"])
         elif name == "backlog-queue-removed":
-            self.removed += 1
+            self.removed.append(line["t"])
 
 
 def read_timeline(lines: Iterable[dict[str, Any]]) -> Timeline:
@@ -113,7 +113,7 @@ def read_timeline(lines: Iterable[dict[str, Any]]) -> Timeline:
         first_s={name: (at - begun) / NS for name, at in reading.first.items()},
         last_s={name: (at - begun) / NS for name, at in reading.last.items()},
         causes=reading.causes,
-        removed=reading.removed,
+        removed_s=sorted((at - begun) / NS for at in reading.removed),
         ledgers=reading.ledgers,
         notes=[((at - begun) / NS, text) for at, text in reading.notes],
     )
