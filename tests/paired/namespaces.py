@@ -12,7 +12,9 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from spillway.client import ReceivedMessage, connect
 from spillway.client.faults import Fault, RemoteFaults
+from spillway.model.access import LISTEN, SEND
 from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
+from spillway.server.keys import new_rule, write_rules
 from tests.tools.broker_process import BrokerProcess
 
 
@@ -55,12 +57,22 @@ class Pair:
         return f"{self.primary.namespace_name}/x-servicebus-transfer/{index}"
 
 
+RULES = {"sends": SEND, "listens": LISTEN, "both": SEND | LISTEN}
+# Without it the SDK waits up to a second when a sender is closed.
+NO_KEEP_ALIVE: dict[str, Any] = {"keep_alive": 0}
+
+
 class Namespaces:
     def __init__(self, directory: Path) -> None:
         self.primary = BrokerProcess(directory / "primary")
         self.secondary = BrokerProcess(directory / "secondary")
-        self.primary.start()
-        self.secondary.start()
+        (directory / "secondary").mkdir()
+        self._rules = [new_rule(name, rights) for name, rights in RULES.items()]
+        write_rules(directory / "secondary", self._rules)
+        for broker in (self.primary, self.secondary):
+            broker.spawn()
+        for broker in (self.primary, self.secondary):
+            broker.wait_ready()
         self._names = itertools.count(1)
 
     def close(self) -> None:
@@ -93,14 +105,20 @@ class Namespaces:
 
     def primary_factory(self, **options: Any) -> MessagingFactory:
         options.setdefault("operation_timeout", 10.0)
-        return MessagingFactory.from_connection_string(self.primary.connection_string, **options)
+        return MessagingFactory.from_connection_string(self.primary.connection_string, **NO_KEEP_ALIVE, **options)
 
     def secondary_factory(self, **options: Any) -> MessagingFactory:
         options.setdefault("operation_timeout", 10.0)
-        return MessagingFactory.from_connection_string(self.secondary.connection_string, **options)
+        return MessagingFactory.from_connection_string(self.secondary.connection_string, **NO_KEEP_ALIVE, **options)
 
     def manager(self) -> NamespaceManager:
         return NamespaceManager.from_connection_string(self.secondary.connection_string, ca_file=self.secondary.ca_file)
+
+    def secondary_with(self, rule: str, key: str | None = None) -> str:
+        """A connection string of the secondary with one of `RULES`, or with a key that is none of its own."""
+        (found,) = [each for each in self._rules if each.name == rule]
+        at = f"Endpoint=sb://localhost:{self.secondary.port};SharedAccessKeyName={rule}"
+        return f"{at};SharedAccessKey={key or found.primary_key};UseDevelopmentEmulator=true;"
 
     def refuse(self, path: str, kind: str = "quota", broker: BrokerProcess | None = None) -> RemoteFaults:
         """From now on sends to this entity fail, until `clear` is called on the answer."""
@@ -147,12 +165,11 @@ class Namespaces:
             while sorted(await self.bodies(broker, path)) != sorted(bodies):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
-    async def peek(self, broker: BrokerProcess, path: str) -> list[ReceivedMessage]:
-        """All messages of a queue, byte for byte."""
+    async def peek(self, broker: BrokerProcess, path: str, first: int = 0) -> list[ReceivedMessage]:
+        """All messages of a queue from that number on, byte for byte."""
         found: list[ReceivedMessage] = []
         async with await connect(broker.connection_string) as connection:
-            after = 0
-            while messages := await connection.management(path).peek(after, 500):
+            while messages := await connection.management(path).peek(first, 500):
                 found += messages
-                after = (messages[-1].sequence_number or 0) + 1
+                first = (messages[-1].sequence_number or 0) + 1
         return found

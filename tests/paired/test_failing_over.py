@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import itertools
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -10,6 +11,7 @@ from azure.servicebus.exceptions import (
     OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
+    ServiceBusConnectionError,
     ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
 )
@@ -21,11 +23,13 @@ from spillway.paired import (
     MessagingError,
     MessagingFactory,
     SchedulingError,
+    SendAvailabilityPairedNamespaceOptions,
 )
 from spillway.paired.call import Call
 from spillway.paired.failover import Route
 from spillway.paired.outlet import Parcel
 from spillway.paired.pairing import make_ping
+from spillway.paired.sender import RETRIES_MAX
 from tests.paired.namespaces import Namespaces
 
 UTC = datetime.UTC
@@ -48,9 +52,9 @@ async def test_on_a_healthy_primary_nothing_changes(namespaces: Namespaces) -> N
 async def test_with_an_interval_of_zero_the_failing_call_itself_goes_to_the_backlog(namespaces: Namespaces) -> None:
     path = namespaces.queue()
     faults = namespaces.refuse(path)
-    async with namespaces.paired(3) as pair:
+    async with namespaces.paired(3, ping_s=1800) as pair:
         await pair.primary.create_message_sender(path).send_messages(ServiceBusMessage("x"))
-        await pair.until("pinged")
+        await pair.until("pinged")  # the first comes with the redirection, not after an interval
         found = [await namespaces.bodies(namespaces.secondary, pair.backlog_path(index)) for index in range(3)]
         assert sorted(found) == [[], [], ["x"]]
         assert pair.primary.counters["failed-over"] == 1
@@ -104,26 +108,37 @@ async def test_a_call_that_is_held_sees_no_error_and_is_sent_when_one_side_takes
 
 
 @pytest.mark.contract("D5", "B11", "I10")
-async def test_a_primary_that_is_not_there_fails_over_after_the_librarys_own_retries(namespaces: Namespaces) -> None:
-    nobody = "Endpoint=sb://localhost:1;SharedAccessKeyName=k;SharedAccessKey=k;UseDevelopmentEmulator=true;"
-    from spillway.paired import SendAvailabilityPairedNamespaceOptions
+async def test_a_primary_that_is_lost_fails_over_after_the_librarys_own_retries(namespaces: Namespaces) -> None:
+    attempts = 0
 
-    primary = MessagingFactory.from_connection_string(nobody, operation_timeout=10)
-    async with primary, namespaces.secondary_factory() as secondary, namespaces.manager() as manager:
-        options = SendAvailabilityPairedNamespaceOptions(manager, secondary, 1, datetime.timedelta(0))
-        await primary.pair_namespace(options)
-        await primary.create_message_sender("orders").send_messages(ServiceBusMessage("safe"))
-        assert await namespaces.bodies(namespaces.secondary, "localhost-1/x-servicebus-transfer/0") == ["safe"]
+    def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        lost = f"Endpoint=sb://localhost:{port};SharedAccessKeyName=k;SharedAccessKey=k;UseDevelopmentEmulator=true;"
+        primary = MessagingFactory.from_connection_string(lost, operation_timeout=10)
+        async with primary, namespaces.secondary_factory() as secondary, namespaces.manager() as manager:
+            sender = primary.create_message_sender("orders")
+            with pytest.raises((ServiceBusConnectionError, OperationTimeoutError)) as seen:  # what one sees without
+                await sender.send_messages(ServiceBusMessage("lost"))
+            assert isinstance(seen.value, MessagingError)
+            assert seen.value.is_transient
+            assert attempts == 1 + RETRIES_MAX
+            options = SendAvailabilityPairedNamespaceOptions(manager, secondary, 1, datetime.timedelta(0))
+            await primary.pair_namespace(options)
+            await sender.send_messages(ServiceBusMessage("safe"))
+            assert attempts >= 2 * (1 + RETRIES_MAX)
+            backlog = f"localhost-{port}/x-servicebus-transfer/0"
+            assert await namespaces.bodies(namespaces.secondary, backlog) == ["safe"]
 
 
 @pytest.mark.contract("D6")
 async def test_a_misconfigured_client_does_not_fail_over(namespaces: Namespaces) -> None:
     path = namespaces.queue()
-    faults = namespaces.refuse(path, "quota")
-    faults.clear()
     wrong = namespaces.primary.connection_string.replace("SAS_KEY_VALUE", "d3Jvbmc=")
-    from spillway.paired import SendAvailabilityPairedNamespaceOptions
-
     primary = MessagingFactory.from_connection_string(wrong, operation_timeout=10)
     async with primary, namespaces.secondary_factory() as secondary, namespaces.manager() as manager:
         await primary.pair_namespace(
@@ -183,13 +198,17 @@ async def test_later_sends_of_any_sender_of_the_factory_go_to_the_backlog(namesp
         assert bodies == ["first", "second"]
 
 
-@pytest.mark.contract("D15", "F6", "B9")
+@pytest.mark.contract("D15", "F4", "F6")
 async def test_a_ping_that_gets_through_sends_everybody_back_at_once_and_pings_stop(namespaces: Namespaces) -> None:
     path = namespaces.queue()
     faults = namespaces.refuse(path)
     async with namespaces.paired(1, ping_s=1.0) as pair:
+        loop, times_s = asyncio.get_running_loop(), list[float]()
+        pair.primary.on_event(lambda event: times_s.append(loop.time()) if event.name == "pinged" else None)
         senders = [pair.primary.create_message_sender(path) for _ in range(3)]
         await senders[0].send_messages(ServiceBusMessage("away"))
+        await pair.until("pinged", 3)
+        assert all(later - earlier >= 0.99 for earlier, later in itertools.pairwise(times_s))  # the interval
         faults.clear()
         await pair.until("recovered")
         pings = pair.primary.counters["pinged"]
@@ -313,11 +332,12 @@ async def test_a_message_too_large_with_its_aliases_is_the_sdks_size_error_and_n
     namespaces: Namespaces,
 ) -> None:
     path = namespaces.queue()
-    faults = namespaces.refuse(path)
     async with namespaces.paired(1) as pair:
         sender = pair.primary.create_message_sender(path)
-        large = ServiceBusMessage(b"x" * 262_000, session_id="s" * 100)
-        with pytest.raises(MessageSizeExceededError):
+        large = ServiceBusMessage(b"x" * 261_970, session_id="s" * 100)
+        await sender.send_messages(large)  # fits as it is
+        faults = namespaces.refuse(path)
+        with pytest.raises(MessageSizeExceededError, match="the message is larger than [0-9]+ bytes. Nothing was sent"):
             await sender.send_messages(large)
         await sender.send_messages(ServiceBusMessage(b"x" * 261_000, session_id="s" * 100))
         (kept,) = await namespaces.peek(namespaces.secondary, pair.backlog_path(0))

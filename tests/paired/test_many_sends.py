@@ -94,6 +94,7 @@ async def test_a_send_for_which_there_is_no_room_in_time_is_told_so_by_the_setti
         factory.in_flight.leave(1, 10)
 
 
+@pytest.mark.contract("D5")
 async def test_a_primary_that_falls_silent_fails_over_within_one_time_out(namespaces: Namespaces) -> None:
     path = namespaces.queue()
     loop = asyncio.get_running_loop()

@@ -3,13 +3,16 @@
 import datetime
 import inspect
 import random
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import QueueProperties
 
 from spillway import paired
+from spillway.client.faults import Fault, RemoteFaults
 from spillway.paired import (
+    MessageSender,
     MessagingFactory,
     NamespaceManager,
     PairedNamespaceOptions,
@@ -127,10 +130,12 @@ async def test_what_expires_is_dead_lettered_and_all_else_is_as_the_service_make
         queue = made(namespaces, pair.backlog_path(0))
     default = made(namespaces, plain)
     assert (queue.dead_lettering_on_message_expiration, queue.enable_batched_operations) == (True, True)
-    for name in ("requires_session", "requires_duplicate_detection", "enable_partitioning", "enable_express"):
-        assert getattr(queue, name) == getattr(default, name), name
-    for name in ("duplicate_detection_history_time_window", "forward_to", "user_metadata", "status"):
-        assert getattr(queue, name) == getattr(default, name), name
+    chosen = {"name", "max_size_in_megabytes", "max_delivery_count", "default_message_time_to_live", "lock_duration"}
+    chosen |= {"auto_delete_on_idle", "dead_lettering_on_message_expiration", "enable_batched_operations"}
+    compared = set(queue.keys()) - chosen
+    assert len(compared) >= 10
+    for name in compared:
+        assert queue[name] == default[name], name
 
 
 @pytest.mark.contract("C11", "A7")
@@ -186,17 +191,86 @@ async def test_a_namespace_is_named_after_its_host(host: str, name: str) -> None
 # -- what is refused ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.contract("A17")
-async def test_a_key_without_manage_or_a_wrong_one_surfaces_when_pairing_ends(namespaces: Namespaces) -> None:
-    wrong = connection(f"localhost:{namespaces.secondary.port}", "d3Jvbmc=")
+@pytest.mark.contract("A17", "A7")
+@pytest.mark.parametrize(("rule", "key"), [("both", None), ("both", "d3Jvbmc=")])
+async def test_a_manager_without_manage_or_with_a_wrong_key_surfaces_when_pairing_ends(
+    namespaces: Namespaces, rule: str, key: str | None
+) -> None:
+    limited = namespaces.secondary_with(rule, key)
     async with namespaces.primary_factory() as primary, namespaces.secondary_factory() as secondary:
-        manager = NamespaceManager.from_connection_string(wrong, ca_file=namespaces.secondary.ca_file)
+        manager = NamespaceManager.from_connection_string(limited, ca_file=namespaces.secondary.ca_file)
         options = SendAvailabilityPairedNamespaceOptions(manager, secondary, 2)
         with pytest.raises(PairingError, match="secondary_namespace_manager: no backlog queue could be found or made"):
             await primary.pair_namespace(options)
         assert options.backlog_queue_count == 0
         assert primary.pairing is None
         await manager.close()
+
+
+@pytest.mark.contract("A17", "A8")
+@pytest.mark.parametrize(
+    ("rule", "key", "enable_syphon", "cannot"),
+    [
+        ("both", "d3Jvbmc=", False, "send to"),
+        ("listens", None, False, "send to"),
+        ("sends", None, True, "receive from"),
+    ],
+)
+async def test_a_secondary_factory_that_may_not_do_its_part_surfaces_when_pairing_ends(
+    namespaces: Namespaces, rule: str, key: str | None, enable_syphon: bool, cannot: str
+) -> None:
+    primary = namespaces.primary_factory(namespace_name=namespaces.unique_name())
+    limited = namespaces.secondary_with(rule, key)
+    secondary = MessagingFactory.from_connection_string(limited, operation_timeout=10.0)
+    async with primary, secondary, namespaces.manager() as manager:
+        options = SendAvailabilityPairedNamespaceOptions(manager, secondary, 1, enable_syphon=enable_syphon)
+        with pytest.raises(PairingError, match=f"messaging_factory: it cannot {cannot} '.*/x-servicebus-transfer/0'"):
+            await primary.pair_namespace(options)
+        assert primary.pairing is None
+        assert primary.syphon is None
+
+
+@pytest.mark.contract("A7")
+async def test_manage_is_needed_by_the_manager_alone_a_sending_factory_does_with_send(namespaces: Namespaces) -> None:
+    path, limited = namespaces.queue(), namespaces.secondary_with("sends")
+    away = namespaces.refuse(path)
+    primary = namespaces.primary_factory(namespace_name=namespaces.unique_name())
+    secondary = MessagingFactory.from_connection_string(limited, operation_timeout=10.0)
+    async with primary, secondary, namespaces.manager() as manager:
+        await primary.pair_namespace(
+            SendAvailabilityPairedNamespaceOptions(manager, secondary, 1, datetime.timedelta(0))
+        )
+        await primary.create_message_sender(path).send_messages(ServiceBusMessage("x"))
+        assert primary.counters["diverted"] == 1
+        away.clear()
+
+
+@pytest.mark.contract("A17", "A18")
+async def test_backlog_queues_that_cannot_be_made_are_named_and_those_that_can_are_used(namespaces: Namespaces) -> None:
+    primary = namespaces.primary_factory(namespace_name=namespaces.unique_name())
+    faults = RemoteFaults(namespaces.secondary.connection_string)
+    second = backlog_path(primary.namespace_name, 1)
+    async with primary, namespaces.secondary_factory() as secondary, namespaces.manager() as manager:
+        options = SendAvailabilityPairedNamespaceOptions(manager, secondary, 2)
+        with (
+            faults.planted(Fault("refuse", "*", ["administration"], condition="amqp:not-allowed")),
+            pytest.raises(PairingError, match=f"secondary_namespace_manager: .*; {second}: "),
+        ):
+            await primary.pair_namespace(options)
+        assert options.backlog_queue_count == 0
+        again = SendAvailabilityPairedNamespaceOptions(manager, secondary, 2)
+        with faults.planted(Fault("refuse", second, ["administration"], condition="amqp:not-allowed")):
+            await primary.pair_namespace(again)
+        assert again.backlog_queue_count == 1
+
+
+@pytest.mark.parametrize(
+    "parameter", ["operation_timeout", "max_in_flight", "max_in_flight_bytes", "senders_per_entity"]
+)
+def test_a_parameter_of_a_factory_that_is_not_above_zero_is_refused_by_name(parameter: str) -> None:
+    wrong: dict[str, Any] = {parameter: 0}
+    with pytest.raises(ValueError, match=f"{parameter} must be greater than 0"):
+        MessagingFactory.from_connection_string(connection("localhost:1"), **wrong)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +307,7 @@ async def test_things_of_the_wrong_kind_are_refused_by_name(namespaces: Namespac
 async def test_a_factory_is_paired_once_and_options_are_used_once(namespaces: Namespaces) -> None:
     async with namespaces.paired(1) as pair:
         again = SendAvailabilityPairedNamespaceOptions(pair.manager, pair.secondary, 1)
-        with pytest.raises(PairingError, match="this factory is paired already"):
+        with pytest.raises(PairingError, match="pair_namespace: this factory is paired already"):
             await pair.primary.pair_namespace(again)
         async with namespaces.primary_factory(namespace_name="other") as other:
             with pytest.raises(PairingError, match="options: they belong to another pairing already"):
@@ -270,13 +344,24 @@ async def test_a_message_with_a_property_named_like_an_alias_is_refused_at_send(
     path = namespaces.queue()
     async with namespaces.paired(1) as pair:
         sender = pair.primary.create_message_sender(path)
-        with pytest.raises(ValueError, match="'x-ms-path' is the name of a property that pairing uses"):
+        with pytest.raises(ValueError, match="application_properties: 'x-ms-path' is the name of a property"):
             await sender.send_messages(ServiceBusMessage("x", application_properties={"x-ms-path": "mine"}))
 
 
-@pytest.mark.contract("D14", "A8")
+@pytest.mark.contract("D14")
 async def test_each_client_has_a_backlog_queue_of_its_own_chosen_at_random(namespaces: Namespaces) -> None:
-    async with namespaces.paired(5, chance=random.Random(7)) as pair:
-        chosen = {pair.primary.create_queue_client("q")._backlog.path for _ in range(60)}  # type: ignore[union-attr]
-        topics = {pair.primary.create_topic_client("t")._backlog.path for _ in range(60)}  # type: ignore[union-attr]
-    assert chosen == topics == {pair.backlog_path(index) for index in range(5)}
+    queue, topic = namespaces.queue(), namespaces.topic("all")
+    namespaces.refuse(queue)
+    away = namespaces.refuse(topic)
+    async with namespaces.paired(3, chance=random.Random(7)) as pair:
+        clients: list[MessageSender] = []
+        for _ in range(6):
+            clients += [pair.primary.create_queue_client(queue), pair.primary.create_topic_client(topic)]
+        for _ in range(2):
+            for number, client in enumerate(clients):
+                await client.send_messages(ServiceBusMessage(str(number)))
+        found = [await namespaces.bodies(namespaces.secondary, pair.backlog_path(index)) for index in range(3)]
+        away.clear()
+    assert all(found)
+    # What a client sends twice lies in one queue twice: in its own.
+    assert sorted(body for bodies in found for body in set(bodies)) == sorted(str(number) for number in range(12))

@@ -111,6 +111,33 @@ async def test_what_was_sent_later_may_arrive_earlier(namespaces: Namespaces) ->
     assert await namespaces.bodies(namespaces.primary, path) == ["sent second", "sent first"]
 
 
+@pytest.mark.contract("B7", "B8")
+async def test_a_session_keeps_its_messages_together_but_not_in_order_and_its_state_is_the_primarys(
+    namespaces: Namespaces,
+) -> None:
+    path = namespaces.queue(requires_session=True)
+    away = namespaces.refuse(path)
+    async with namespaces.paired(1) as pair:
+        sender = pair.primary.create_message_sender(path)
+        await sender.send_messages(ServiceBusMessage("sent first", session_id="s"))
+        await sender.send_messages(ServiceBusMessage("another session's", session_id="t"))
+        async with pair.primary.create_message_receiver(path, session_id="s") as receiver:
+            await receiver.session.set_state("half done")
+        away.clear()
+        await pair.until("recovered")
+        await sender.send_messages(ServiceBusMessage("sent second", session_id="s"))
+        async with syphoning(pair):
+            await pair.until("syphoned", 2)
+        async with pair.primary.create_message_receiver(path, session_id="s") as receiver:
+            assert await receiver.session.get_state() == b"half done"
+            got = await receiver.receive_messages(3, max_wait_time=5)
+            while len(got) < 2:
+                got += await receiver.receive_messages(3, max_wait_time=5)
+        assert [str(each) for each in got] == ["sent second", "sent first"]
+        with namespaces.administration(namespaces.secondary) as client:
+            assert client.get_queue(pair.backlog_path(0)).requires_session is False  # there is no state there
+
+
 @pytest.mark.contract("F3")
 async def test_every_factory_pings_every_entity_that_is_away_by_itself_however_many_senders_it_has(
     namespaces: Namespaces,

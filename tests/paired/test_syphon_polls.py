@@ -10,7 +10,7 @@ from azure.servicebus.aio import ServiceBusReceiver
 
 from spillway.client.control import ControlClient
 from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions, syphon
-from spillway.paired.ledger import EMPTY_RECEIVE
+from spillway.paired.ledger import EMPTY_RECEIVE, ClientLedger
 from spillway.paired.pairing import Pairing
 from spillway.paired.syphon import SHORT_POLL_S, QueueSyphon
 from tests.paired.namespaces import Namespaces, eventually
@@ -94,6 +94,13 @@ async def test_ten_idle_backlog_queues_cost_28_800_receives_in_thirty_days() -> 
         await closable.close()
 
 
+async def polls_a_second(ledger: ClientLedger) -> float:
+    loop = asyncio.get_running_loop()
+    begun_s, before = loop.time(), ledger.operations(EMPTY_RECEIVE)
+    await eventually(lambda: ledger.operations(EMPTY_RECEIVE) >= before + 20)
+    return (ledger.operations(EMPTY_RECEIVE) - before) / (loop.time() - begun_s)
+
+
 @pytest.mark.contract("F10")
 async def test_ten_real_queues_polled_every_second_cost_ten_receives_a_second_in_both_ledgers(
     namespaces: Namespaces,
@@ -101,13 +108,13 @@ async def test_ten_real_queues_polled_every_second_cost_ten_receives_a_second_in
     async with namespaces.paired(10, enable_syphon=True) as pair:
         ledger = pair.secondary.ledger
         await eventually(lambda: ledger.operations(EMPTY_RECEIVE) >= 10)
-        loop = asyncio.get_running_loop()
-        begun_s, before = loop.time(), ledger.operations(EMPTY_RECEIVE)
-        await eventually(lambda: ledger.operations(EMPTY_RECEIVE) >= before + 30)
-        rate = (ledger.operations(EMPTY_RECEIVE) - before) / (loop.time() - begun_s)
+        # A poll takes its second and the way there and back. What else the machine does can only make it slower: the
+        # best of a few looks counts.
+        rates: list[float] = []
+        while not rates or (max(rates) < 9.0 and len(rates) < 10):
+            rates.append(await polls_a_second(ledger))
         paths = [pair.backlog_path(index) for index in range(10)]
-    # A poll takes its second and the way there and back: on a machine that does nothing else ten a second come to 9.6.
-    assert 0 < rate <= 10.5
+    assert 9.0 <= max(rates) <= 11.0
     rows = ControlClient(namespaces.secondary.connection_string).ask("GET", "ledger")["rows"]
     counted = sum(row["operations"] for row in rows if row["kind"] == "empty_receive" and row["entity"] in paths)
     # A receive that was under way when the syphon was closed is counted by the broker alone.

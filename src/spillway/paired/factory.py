@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
-from azure.core.exceptions import AzureError
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from spillway.paired import events
-from spillway.paired.backlog import backlog_path, differences, namespace_name
+from spillway.paired.backlog import namespace_name
 from spillway.paired.bound import InFlight
 from spillway.paired.clients import QueueClient, TopicClient
 from spillway.paired.endpoints import host_of
@@ -24,6 +23,7 @@ from spillway.paired.outlet import Outlet, close_quietly
 from spillway.paired.pairing import Pairing
 from spillway.paired.partners import Partners
 from spillway.paired.policy import FailoverPolicy
+from spillway.paired.preparing import UNAUTHORISED, cannot, check_sends, ensure_backlog, refuse_pair
 from spillway.paired.sender import DivertedSequenceNumber, MessageSender
 from spillway.paired.syphon import Syphon
 
@@ -162,13 +162,18 @@ class MessagingFactory:
         self.check_open()
         if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
             raise TypeError("options must be SendAvailabilityPairedNamespaceOptions, the only kind of pairing there is")
-        self._refuse_pair(options)
+        if self._is_pairing:
+            raise PairingError("pair_namespace: this factory is being paired already; a factory has one partner")
+        refuse_pair(self, options)
         self._is_pairing = True
         try:
-            paths = await self._ensure_backlog(options)
+            paths = await ensure_backlog(self, options)
+            await check_sends(options, paths[0])
+            pairing = Pairing(self, options, paths)
+            syphon = await self._start_syphon(pairing) if options.enable_syphon else None
         finally:
             self._is_pairing = False
-        self.pairing = options.pairing = Pairing(self, options, paths)
+        self.pairing = options.pairing = pairing
         self.events.tell(
             events.PAIRED,
             secondary=options.messaging_factory.host,
@@ -177,56 +182,23 @@ class MessagingFactory:
             ping_interval_s=options.ping_primary_interval.total_seconds(),
             is_syphon=options.enable_syphon,
         )
-        if options.enable_syphon:
-            self.syphon = Syphon(self.pairing)
-            self.syphon.start()
-            options.messaging_factory.syphons_fed.append(self.syphon)
+        if syphon is not None:
+            self.syphon = syphon
+            options.messaging_factory.syphons_fed.append(syphon)
             Partners(self, options.messaging_factory).watch_each_other()
 
-    def _refuse_pair(self, options: SendAvailabilityPairedNamespaceOptions) -> None:
-        secondary = options.messaging_factory
-        if self.pairing is not None or self._is_pairing:
-            raise PairingError("this factory is paired already; a factory has one partner")
-        if options.pairing is not None:
-            raise PairingError("options: they belong to another pairing already; make new ones")
-        if secondary is self or _same_host(secondary.host, self.host):
-            raise PairingError(
-                f"messaging_factory: it leads to {self.host}, the primary itself; a backlog there would be lost with it"
-            )
-        if not _same_host(options.secondary_namespace_manager.host, secondary.host):
-            raise PairingError(
-                f"secondary_namespace_manager: it leads to {options.secondary_namespace_manager.host}, "
-                f"but messaging_factory to {secondary.host}; both must be of the secondary namespace"
-            )
-        secondary.check_open()
-
-    async def _ensure_backlog(self, options: SendAvailabilityPairedNamespaceOptions) -> list[str]:
-        """The backlog queues, those missing made (contract A7, C11). `PairingError` if there is none."""
-        manager = options.secondary_namespace_manager
-        usable: list[str] = []
-        problems: dict[str, BaseException] = {}
-        for index in range(options.backlog_queue_count):
-            path = backlog_path(self.namespace_name, index)
-            try:
-                async with asyncio.timeout(self.operation_timeout_s):
-                    found, is_new = await manager.ensure_backlog_queue(path)
-            except (AzureError, OSError) as error:
-                problems[path] = error
-                continue
-            usable.append(path)
-            if is_new:
-                self.events.tell(events.BACKLOG_QUEUE_CREATED, path)
-            elif differing := differences(found):
-                self.events.tell(events.BACKLOG_QUEUE_DIFFERS, path, differences=",".join(differing))
-        options.backlog_queue_count = len(usable)
-        if not usable:
-            each = "; ".join(f"{path}: {_first_line(problem)}" for path, problem in problems.items())
-            raise PairingError(
-                f"secondary_namespace_manager: no backlog queue could be found or made on {manager.host}. {each}"
-            ) from next(iter(problems.values()))
-        for path, problem in problems.items():
-            self.events.tell(events.BACKLOG_QUEUE_REMOVED, path, error=problem)
-        return usable
+    async def _start_syphon(self, pairing: Pairing) -> Syphon:
+        """`PairingError` if it may not receive from the backlog."""
+        syphon = Syphon(pairing)
+        syphon.start()
+        try:
+            refusal = await syphon.tried()
+            if isinstance(refusal, UNAUTHORISED):
+                raise cannot("receive from", pairing.options, syphon.queues[0].path, refusal) from refusal
+        except BaseException:
+            await syphon.close()
+            raise
+        return syphon
 
     # -- watching it ----------------------------------------------------------------------------------------------
 
@@ -332,11 +304,3 @@ def _checked(path: str) -> str:
     if not path.strip("/"):
         raise ValueError("path must be the name of a queue, topic or subscription")
     return path.strip("/")
-
-
-def _same_host(one: str, other: str) -> bool:
-    return one.strip().lower().rstrip("/") == other.strip().lower().rstrip("/")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

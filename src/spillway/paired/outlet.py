@@ -8,7 +8,7 @@ Every call of the SDK has a time-out: without one a send to a peer that has fall
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -89,6 +89,7 @@ class Outlet:
         self.busy_count = 0
         self.waiting: deque[_Waiting] = deque()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.closing: set[asyncio.Task[None]] = set()
         self.overdue = Overdue()
         self.is_closed = False
 
@@ -130,7 +131,7 @@ class Outlet:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         self.overdue.close()
         idle, self.idle = self.idle, []
-        await asyncio.gather(*(close_quietly(sender) for sender in idle))
+        await asyncio.gather(*self.closing, *(close_quietly(sender) for sender in idle))
 
     # -- senders --------------------------------------------------------------------------------------------------
 
@@ -148,15 +149,15 @@ class Outlet:
     def _give_back(self, sender: ServiceBusSender, is_spoilt: bool) -> None:
         self.busy_count -= 1
         if is_spoilt or self.is_closed or len(self.idle) >= self.senders_max:
-            self._start(close_quietly(sender))
+            self._start(close_quietly(sender), self.closing)
         else:
             self.idle.append(sender)
         self._serve_waiting()
 
-    def _start(self, coroutine: Any) -> None:
+    def _start(self, coroutine: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     # -- waiting, and going together ------------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class Outlet:
             sender = self._take_sender()
             if sender is None:
                 return
-            self._start(self._send_together(sender, self._next_group()))
+            self._start(self._send_together(sender, self._next_group()), self.tasks)
 
     def _next_group(self) -> list[_Waiting]:
         """The first that waits, and those behind it that may share a batch with it."""
@@ -227,7 +228,7 @@ class Outlet:
     async def _send_batch(self, sender: ServiceBusSender, group: list[_Waiting]) -> None:
         """What does not fit goes back to the front; what cannot be encoded is its own caller's error alone."""
         deadline_s = min(waiting.deadline_s for waiting in group)
-        batch = await self._timed(_make_batch, sender, deadline_s)
+        batch = await self._timed(make_batch, sender, deadline_s)
         inside: list[_Waiting] = []
         for at, waiting in enumerate(group):
             try:
@@ -288,7 +289,7 @@ def _send(what: Any) -> Callable[[ServiceBusSender, float], Any]:
     return lambda sender, left_s: sender.send_messages(what, timeout=left_s)
 
 
-async def _make_batch(sender: ServiceBusSender, left_s: float) -> ServiceBusMessageBatch:
+async def make_batch(sender: ServiceBusSender, left_s: float) -> ServiceBusMessageBatch:
     return await sender.create_message_batch()
 
 

@@ -109,6 +109,11 @@ class Syphon:
         loop = asyncio.get_running_loop()
         self.tasks = [loop.create_task(queue.run()) for queue in self.queues]
 
+    async def tried(self) -> Exception | None:
+        """Wait until the first queue's receiver is connected; or why it is not."""
+        await self.queues[0].tried.wait()
+        return self.queues[0].refusal
+
     @property
     def outstanding_count(self) -> int:
         """Messages that are received and not yet settled."""
@@ -138,6 +143,8 @@ class QueueSyphon:
         self.passed: deque[tuple[ServiceBusReceivedMessage, int]] = deque()  # over, for lack of room; with its size
         self.passed_bytes = 0
         self.is_drained = True  # the SDK holds no message back
+        self.tried = asyncio.Event()  # to connect, for the first time
+        self.refusal: Exception | None = None  # what became of that
 
     # -- the life of it -------------------------------------------------------------------------------------------
 
@@ -148,6 +155,9 @@ class QueueSyphon:
             try:
                 await self._live()
             except Exception as error:
+                if not self.tried.is_set():
+                    self.refusal = error
+                    self.tried.set()
                 self.pairing.events.tell(events.SYPHON_INTERRUPTED, self.path, error=error)
             if self.is_helper:
                 return
@@ -163,6 +173,7 @@ class QueueSyphon:
         try:
             async with asyncio.timeout(self.pairing.secondary.operation_timeout_s):
                 await receiver.__aenter__()  # connects: the wait of a receive is for messages alone
+            self.tried.set()
             await self._serve(receiver)
         finally:
             for task in self.helpers:
