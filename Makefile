@@ -30,10 +30,10 @@ KILLS ?= 200
 CUTS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-compiled lint format serve bench scorecard killtest powercut lab-soak load clean
+.PHONY: help demo test test-python test-spark test-compiled lint format serve bench bench-paired scorecard killtest powercut lab-soak load clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(CORE) ## two namespaces, an outage, and a verdict: nothing is lost. The timeline is in build/outage.html
 	@mkdir -p build
@@ -72,6 +72,9 @@ serve: $(CORE) ## a broker on port 5672, data in ./spillway-data (SERVE_ARGS="..
 
 bench: $(DEV) $(COMPILED) ## rates, CPU per message and latency, compiled and not, beside RabbitMQ where installed
 	@$(VENV_PYTHON) bench/run.py
+
+bench-paired: $(DEV) $(COMPILED) ## what pairing costs, what callers see of an outage, how fast a backlog comes home
+	@$(VENV_PYTHON) bench/paired.py
 
 scorecard: $(DEV) $(JS) ## every promise of the contract, the tests that show it, and their result
 	@$(VENV_PYTHON) tools/scorecard.py

@@ -33,7 +33,7 @@ CLIENTS = ROOT / "bench" / "paired_clients.py"
 PARTS = ("cost", "backlog", "callers")
 BACKLOG_QUEUES = 10
 TIMEOUT_S = 3_600.0
-COST_MAX = 1.10  # what a paired sender may cost of a bare one's CPU, sending one after the other
+COST_MAX = 1.10  # what a paired sender may cost of a bare one's CPU, median of the pairs
 
 Result = dict[str, Any]
 
@@ -80,11 +80,14 @@ class Bench:
     # -- the cost of being paired while all is well -------------------------------------------------------------------
 
     def cost(self) -> Result:
+        """User and system time of the client's process for each message, between the end of the warm-up and the last
+        answer. One bare sender of the SDK and one paired sender; or 64 tasks, over four bare senders that they take in
+        turns (an SDK sender serves one at a time) and over one paired sender (which has up to four inside)."""
         found: Result = {}
         for title, in_flight, ids in (
             ("sequential", 1, True),
             ("sequential, no id", 1, False),
-            ("32 in flight", 32, True),
+            ("64 in flight", 64, True),
         ):
             runs: dict[str, list[Result]] = {"bare": [], "paired": []}
             count = self.chosen.messages * (1 if in_flight == 1 else 4)
@@ -228,9 +231,9 @@ async def ids_in(connection_string: str, path: str) -> list[str]:
 def judged(results: Result) -> list[str]:
     """What is not as it must be."""
     wrong = []
-    cost = results.get("cost", {}).get("sequential")
-    if cost and cost["cpu_ratio"] > COST_MAX:
-        wrong.append(f"a paired sender costs {cost['cpu_ratio']:.3f} of a bare one, more than {COST_MAX}")
+    for title, cost in results.get("cost", {}).items():
+        if cost["cpu_ratio"] > COST_MAX:
+            wrong.append(f"{title}: a paired sender costs {cost['cpu_ratio']:.3f} of a bare one, more than {COST_MAX}")
     places = {"the backlog": results.get("backlog", {}).get("found in home")}
     places["held sends"] = results.get("callers", {}).get("hold", {}).get("found")
     for place, found in places.items():
@@ -247,6 +250,7 @@ def judged(results: Result) -> list[str]:
 
 
 def main() -> int:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one pair, small counts")
     parser.add_argument("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")

@@ -5,6 +5,7 @@ the primary, return the moment it answers, and a syphon brings the backlog home.
 same for blocking programs. Works against Azure and against Spillway's own broker, and needs nothing of the latter.
 """
 
+from spillway.paired.clients import QueueClient, TopicClient
 from spillway.paired.errors import (
     BacklogUnavailableError,
     EntityFailed,
@@ -35,7 +36,9 @@ __all__ = [
     "NamespaceManager",
     "PairedNamespaceOptions",
     "PairingError",
+    "QueueClient",
     "SchedulingError",
     "SendAvailabilityPairedNamespaceOptions",
+    "TopicClient",
     "Verdict",
 ]
