@@ -98,7 +98,8 @@ def test_messages_that_are_not_acknowledged_at_the_end_are_missing() -> None:
 
 
 def test_too_few_and_too_many_diverted_messages_are_seen() -> None:
-    assert problem(FOUR + outage(), diverted_min=3) == "only 2 messages were diverted; at least 3 were to be"
+    few = problem(FOUR + outage(), diverted_min=3)
+    assert few == "only 2 messages were diverted; at least 3 were to be: send more of them, or slower"
     assert problem(FOUR + outage(), diverted_max=0) == "2 messages were diverted; at most 0 were to be"
 
 

@@ -141,9 +141,9 @@ class BacklogQueueFails(Kill):
     about = "the primary is killed, and half of the backlog queues are disabled while it is away"
 
     def begin(self, lab: "Lab") -> None:
+        super().begin(lab)  # first: the other takes a second, in which all would still be sent to the primary
         self.disabled = lab.backlog_paths[: len(lab.backlog_paths) // 2]
         set_status(lab.secondary, self.disabled, "SendDisabled")
-        super().begin(lab)
 
     def end(self, lab: "Lab") -> None:
         set_status(lab.secondary, self.disabled, "Active")

@@ -201,9 +201,8 @@ class Judge:
         if found.acknowledged < expected.messages:
             problems.append(f"{found.acknowledged} of {expected.messages} messages were acknowledged at the end")
         if expected.diverted_min is not None and found.diverted < expected.diverted_min:
-            problems.append(
-                f"only {found.diverted} messages were diverted; at least {expected.diverted_min} were to be"
-            )
+            wanted = f"at least {expected.diverted_min} were to be: send more of them, or slower"
+            problems.append(f"only {found.diverted} messages were diverted; {wanted}")
         if expected.diverted_max is not None and found.diverted > expected.diverted_max:
             problems.append(f"{found.diverted} messages were diverted; at most {expected.diverted_max} were to be")
         if expected.duplicated_max is not None and found.duplicated > expected.duplicated_max:
