@@ -1,12 +1,14 @@
 """One Spark session and two real broker processes for all of these tests: both take seconds to start."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spillway.spark.session import build_session
 from tests.paired.namespaces import Namespaces
+from tests.spark.bus import Bus
 from tests.tools.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -14,9 +16,21 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark writes down what it did, for those who look for what must not be there."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path) -> "Iterator[SparkSession]":
     """On two cores, with four attempts a task, as embedded."""
-    session = build_session("tests", master="local[2,4]")
+    config = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": event_log.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+    session = build_session("tests", master="local[2,4]", config=config)
     yield session
     session.stop()
 
@@ -33,3 +47,9 @@ def namespaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespaces]
 def broker(namespaces: Namespaces) -> BrokerProcess:
     """The primary alone."""
     return namespaces.primary
+
+
+@pytest.fixture(scope="session")
+def bus(namespaces: Namespaces) -> Bus:
+    """The primary, with what these tests do to it."""
+    return Bus(namespaces, namespaces.primary)

@@ -22,6 +22,7 @@ DEFERRED: Final = "defered"  # the service's spelling
 DEAD_LETTERED: Final = "suspended"
 
 _NO_CONTENT: Final = 204
+_WITH_MESSAGES_MS: Final = 253_402_300_800_000  # the year 10000 asks for sessions with messages (wire-contract 8.10)
 
 
 class Management:
@@ -43,10 +44,16 @@ class Management:
         count: int = 1,
         *,
         session_id: str | None = None,
+        omit_body: bool = False,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
-        """Look at messages from a sequence number on, whoever holds them, without changing anything."""
+        """Look at messages from a sequence number on, whoever holds them, without changing anything.
+
+        `omit_body` asks for everything but their bodies.
+        """
         body: dict[str, object] = {"from-sequence-number": from_sequence_number, "message-count": Int(count)}
+        if omit_body:
+            body["omit-message-body"] = True
         if session_id is not None:
             body["session-id"] = session_id
         answer = await self.call("com.microsoft:peek-message", body, timeout)
@@ -57,6 +64,23 @@ class Management:
         body: dict[str, object] = {"lock-tokens": Array(UUIDS, lock_tokens)}
         answer = await self.call("com.microsoft:renew-lock", body, timeout)
         return _integers(answer, "expirations")
+
+    async def sessions(self, skip: int = 0, top: int = 100, *, timeout: float | None = None) -> list[str]:
+        """Ids of message sessions that have messages, a page at a time."""
+        body: dict[str, object] = {
+            "last-updated-time": Timestamp(_WITH_MESSAGES_MS),
+            "skip": Int(skip),
+            "top": Int(top),
+        }
+        answer = await self.call("com.microsoft:get-message-sessions", body, timeout)
+        found = answer.get("sessions-ids")
+        return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+    async def renew_session(self, session_id: str, *, timeout: float | None = None) -> int:
+        """Extend the lock of a message session that a receiver holds; the answer is until when, in ms."""
+        answer = await self.call("com.microsoft:renew-session-lock", {"session-id": session_id}, timeout)
+        until = answer.get("expiration")
+        return until if isinstance(until, int) else 0
 
     async def schedule(
         self,

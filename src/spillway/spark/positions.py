@@ -1,0 +1,95 @@
+"""Where the messages of an entity begin and end, found by looking at single ones.
+
+Asked by the driver when it plans a batch. It asks for messages without their bodies, so that none passes through it.
+"""
+
+from typing import Final
+
+from spillway.client import Management
+
+# A service that spreads an entity over partitions puts the partition's number into the upper bits: such numbers do
+# not grow with time, and "everything after this one" means nothing.
+PARTITIONED_FROM: Final = 2**48
+ACTIVE: Final = 0
+LOOKED_AT_MAX: Final = 1_000  # deferred or scheduled messages that are passed over in search of an active one
+SESSIONS_MAX: Final = 100_000
+SESSIONS_PAGE: Final = 500
+
+
+class NotInOneRow(RuntimeError):
+    """The entity is partitioned by a service that numbers each partition by itself."""
+
+
+async def first_from(management: Management, sequence_number: int, session_id: str | None = None) -> int | None:
+    """The first sequence number at or after this one; None if there is none."""
+    found = await management.peek(sequence_number, 1, session_id=session_id, omit_body=True)
+    if not found:
+        return None
+    return _checked(management, found[0].sequence_number)
+
+
+def _checked(management: Management, number: int | None) -> int:
+    if number is None:
+        raise NotInOneRow(f"'{management.path}' shows messages without sequence numbers, which cannot be browsed")
+    if number >= PARTITIONED_FROM:
+        raise NotInOneRow(
+            f"'{management.path}' is partitioned and numbers its messages by partition, so it cannot be browsed in "
+            "order: take mode=peeklock"
+        )
+    return number
+
+
+async def last_of(management: Management, at_least: int) -> int:
+    """The highest sequence number, from one that is known to exist on: steps that double, then halves."""
+    low, step = at_least, 1
+    while True:
+        found = await first_from(management, low + step)
+        if found is None:
+            break
+        low, step = found, step * 2
+    high = low + step  # nothing from here on
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = await first_from(management, middle)
+        if found is None:
+            high = middle
+        else:
+            low = found
+    return low
+
+
+async def end_of(management: Management, start: int, count_max: int | None) -> int:
+    """Where a batch that starts here ends (exclusive): never more than `count_max` messages, none left out."""
+    first = await first_from(management, start)
+    if first is None:
+        return start
+    if count_max is not None and await first_from(management, first + count_max) is not None:
+        return first + count_max  # sequence numbers may have gaps: these are at most as many messages
+    return await last_of(management, first) + 1
+
+
+async def first_active(management: Management) -> int | None:
+    """The first message that is neither deferred nor scheduled, whoever may have locked it."""
+    at, looked_at = 0, 0
+    while looked_at < LOOKED_AT_MAX:
+        found = await management.peek(at, 1 if looked_at == 0 else 50, omit_body=True)
+        if not found:
+            return None
+        for message in found:
+            number = message.sequence_number or 0
+            if message.state == ACTIVE:
+                return number
+            at = number + 1
+        looked_at += len(found)
+    return at
+
+
+async def sessions_of(management: Management) -> list[str]:
+    """Every session that has messages."""
+    found: list[str] = []
+    while len(found) < SESSIONS_MAX:
+        page = await management.sessions(len(found), SESSIONS_PAGE)
+        found += page
+        if len(page) < SESSIONS_PAGE:
+            break
+    return sorted(set(found))

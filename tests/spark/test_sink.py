@@ -1,0 +1,133 @@
+"""Writes through `format("servicebus")`: every column, every outcome awaited, every refusal with its reason."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from spillway.amqp.types import Int, Timestamp
+from spillway.client import OutgoingMessage
+from tests.spark.bus import Bus
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def save(frame: "DataFrame", bus: Bus, entity: str, **options: Any) -> None:
+    frame.write.format("servicebus").options(**bus.options, **options).mode("append").save(entity)
+
+
+def test_every_column_is_in_the_message(spark: "SparkSession", bus: Bus) -> None:
+    queue = bus.queue()
+    later = datetime(2099, 1, 1, tzinfo=UTC)
+    columns = {
+        "body": bytearray(b"\x00body"), "message_id": "id", "session_id": "s", "partition_key": "s",
+        "correlation_id": "c", "subject": "subject", "content_type": "text/plain", "to": "to", "reply_to": "reply",
+        "reply_to_session_id": "rs", "time_to_live_ms": 3_600_000, "scheduled_enqueue_time": later,
+        "application_properties": {"n": "7", "text": "t"}, "property_types": {"n": "int"},
+    }  # fmt: skip
+    schema = (
+        "body binary, message_id string, session_id string, partition_key string, correlation_id string, "
+        "subject string, content_type string, to string, reply_to string, reply_to_session_id string, "
+        "time_to_live_ms int, scheduled_enqueue_time timestamp, application_properties map<string,string>, "
+        "property_types map<string,string>"
+    )
+    save(spark.createDataFrame([tuple(columns.values())], schema), bus, queue)
+    (message,) = bus.peek(queue)
+    found = message.properties
+    assert (message.body, message.message_id, message.session_id) == (b"\x00body", "id", "s")
+    assert message.annotations["x-opt-partition-key"] == "s"
+    assert (found.correlation_id, found.subject, found.content_type) == ("c", "subject", "text/plain")
+    assert (found.to, found.reply_to, found.reply_to_group_id) == ("to", "reply", "rs")
+    assert message.header.ttl_ms == 3_600_000
+    assert message.scheduled_enqueue_time_ms == int(later.timestamp() * 1000)
+    assert message.application_properties == {"n": Int(7), "text": "t"}
+    assert type(message.application_properties["n"]) is Int
+
+
+def test_what_was_read_can_be_written_to_a_topic_as_it_was(spark: "SparkSession", bus: Bus) -> None:
+    queue, topic = bus.queue(), bus.topic("sub")
+    properties = {"n": Int(7), "when": Timestamp(1_700_000_000_000), "none": None, "text": "é"}
+    sent = [
+        OutgoingMessage(f"body {index}", message_id=f"id {index}", subject="s", application_properties=properties)
+        for index in range(2_500)
+    ]
+    bus.send(queue, sent)
+    save(spark.read.format("servicebus").options(**bus.options, partitions=2).load(queue), bus, topic)
+    arrived = {str(message.message_id): message for message in bus.peek(f"{topic}/subscriptions/sub")}
+    assert {name: message.body.decode() for name, message in arrived.items()} == {
+        f"id {index}": f"body {index}" for index in range(2_500)
+    }
+    assert all(message.application_properties == properties for message in arrived.values())
+    assert type(arrived["id 7"].application_properties["when"]) is Timestamp
+
+
+def test_each_row_goes_to_its_own_entity_with_an_id_from_its_content(spark: "SparkSession", bus: Bus) -> None:
+    first, second = bus.queue(), bus.queue(requires_duplicate_detection=True)
+    rows = [("a", first), ("b", second), ("b", second)]
+    frame = spark.createDataFrame(rows, "body string, queue string")
+    save_options = {"entityColumn": "queue", "messageId": "content"}
+    frame.write.format("servicebus").options(**bus.options, **save_options).mode("append").save()
+    assert bus.bodies(first) == ["a"]
+    assert bus.bodies(second) == ["b"]  # the same content has the same id
+    (message,) = bus.peek(second)
+    assert len(str(message.message_id)) == 64
+
+
+def test_a_stream_is_written(spark: "SparkSession", bus: Bus, tmp_path: Path) -> None:
+    source, target = bus.queue("one", "two"), bus.queue()
+    frame = spark.readStream.format("servicebus").options(**bus.options).load(source)
+    query = (
+        frame.writeStream.format("servicebus")
+        .options(**bus.options, checkpointLocation=str(tmp_path))
+        .trigger(availableNow=True)
+        .start(target)
+    )
+    assert query.awaitTermination(90)
+    assert bus.bodies(target) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("'x' AS message_id", {}, "there is no column body"),
+        ("1 AS body, 'x' AS message_id", {}, "column body is int: it has to be binary or string"),
+        ("'x' AS body", {}, "there is no column message_id. A task that is tried again"),
+        ("'x' AS body, 'x' AS mesage_id", {}, "column 'mesage_id' is no part of a message: did you mean message_id"),
+        ("'x' AS body, 'x' AS message_id, 'x' AS time_to_live_ms", {}, "time_to_live_ms is string"),
+        ("'x' AS body, 'x' AS message_id, map(1, 2) AS application_properties", {}, "a map from string to one simple"),
+        ("'x' AS body, 'x' AS message_id", {"entity": "no-such-queue"}, "there is no entity 'no-such-queue'"),
+        ("'x' AS body, 'x' AS message_id", {"mode": "peeklock"}, "mode is an option of a read, not of a write"),
+        ("'x' AS body, NULL AS message_id", {}, "column message_id is void: it has to be string"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_sent(
+    spark: "SparkSession", bus: Bus, columns: str, options: dict[str, str], said: str
+) -> None:
+    frame = spark.sql(f"SELECT {columns}")
+    chosen = {"entity": "$queue", **options}
+    if chosen["entity"] == "$queue":
+        chosen["entity"] = bus.queue()
+    with pytest.raises(PySparkException, match=said):
+        frame.write.format("servicebus").options(**bus.options, **chosen).mode("append").save()
+
+
+def test_a_key_that_may_only_listen_cannot_write(spark: "SparkSession", bus: Bus) -> None:
+    queue = bus.queue()
+    listener = bus.key(queue, ["Listen"])
+    frame = spark.sql("SELECT 'x' AS body, 'x' AS message_id")
+    with pytest.raises(PySparkException, match="it needs the right to send"):
+        frame.write.format("servicebus").options(connectionString=listener).mode("append").save(queue)
+
+
+def test_a_refused_message_fails_the_task_with_its_id_and_the_reason(spark: "SparkSession", bus: Bus) -> None:
+    queue = bus.queue()
+    frame = spark.sql("SELECT repeat('x', 300000) AS body, 'large' AS message_id")
+    with pytest.raises(PySparkException, match="1 of 1 messages were not accepted. The first, 'large'"):
+        save(frame, bus, queue)
+    with pytest.raises(PySparkException, match="a row has no message_id"):
+        save(spark.sql("SELECT 'x' AS body, CAST(NULL AS string) AS message_id"), bus, queue)
+    with pytest.raises(PySparkException, match="messages cannot be overwritten"):
+        frame.write.format("servicebus").options(**bus.options).mode("overwrite").save(queue)
