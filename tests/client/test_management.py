@@ -52,6 +52,25 @@ async def test_a_peek_past_the_end_is_empty(server: ScriptedServer, connection: 
     assert await connection.management("q").peek() == []
 
 
+async def test_a_peek_can_leave_the_bodies_where_they_are(server: ScriptedServer, connection: Connection) -> None:
+    script = server.on_request = Script(204)
+    await connection.management("q").peek(5, omit_body=True)
+    assert script.asked[0][2]["omit-message-body"] is True
+
+
+async def test_sessions_with_messages_are_listed_and_a_held_one_renewed(
+    server: ScriptedServer, connection: Connection
+) -> None:
+    script = server.on_request = Script(body={"skip": 2, "sessions-ids": Array(0xA1, ["a", "b"]), "expiration": 9})
+    management = connection.management("q")
+    assert await management.sessions(1, 2) == ["a", "b"]
+    assert await management.renew_session("a") == 9
+    (listed, _, asked), (renewed, _, which) = script.asked
+    assert (listed, renewed) == ("com.microsoft:get-message-sessions", "com.microsoft:renew-session-lock")
+    assert (asked["skip"], asked["top"], which) == (1, 2, {"session-id": "a"})
+    assert isinstance(asked["last-updated-time"], Timestamp)
+
+
 async def test_locks_are_renewed_by_uuid_in_order(server: ScriptedServer, connection: Connection) -> None:
     script = server.on_request = Script(body={"expirations": Array(0x83, [Timestamp(5), Timestamp(6)])})
     other = uuid.uuid4()
