@@ -1,6 +1,6 @@
 """What goes wrong, and how it is mended again: one class a scenario.
 
-A fault begins when a fifth of the messages are safe, and lasts until three fifths are and a good third of all has found
+A fault begins when a fifth of the messages are safe, and lasts until half are and a good third of all has found
 another way.
 """
 
