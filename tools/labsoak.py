@@ -13,7 +13,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -123,7 +122,6 @@ class Soak:
         self.chosen = chosen
         self.run = run
         self.names: list[str] = chosen.scenario or list(SCENARIOS)
-        self.root = Path(tempfile.mkdtemp(prefix="spillway-labsoak-"))
         self.mutex = threading.Lock()
         self.results = self._read()
 
@@ -143,14 +141,14 @@ class Soak:
         finally:
             pool.shutdown(cancel_futures=True)
         broken = [result for result in self.results if not is_clean(result)]
-        if not broken:
-            shutil.rmtree(self.root, ignore_errors=True)
         self.chosen.progress.unlink(missing_ok=True)  # the next soak begins anew
         say(f"{len(self.results)} runs, {len(broken)} not clean; {self.chosen.out}")
         return len(broken)
 
     def _one(self, number: int, name: str) -> None:
-        keep = self.root / f"{number}-{name}"
+        keep: Path = self.chosen.keep / f"{number}-{name}"
+        shutil.rmtree(keep, ignore_errors=True)  # of an earlier soak
+        self.chosen.keep.mkdir(parents=True, exist_ok=True)
         result = {"round": number, **self.run(name, self.chosen.messages, self.chosen.rate, keep)}
         if result["status"] == INTERRUPTED:
             return  # it is no result, and is run again by the next start
@@ -202,6 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="only these; all by default")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "lab-soak.json")
     parser.add_argument("--progress", type=Path, default=ROOT / "build" / "lab-soak.jsonl")
+    parser.add_argument("--keep", type=Path, default=ROOT / "build" / "lab-soak", help="for runs that are not clean")
     return 1 if Soak(parser.parse_args(arguments)).work() else 0
 
 

@@ -40,6 +40,7 @@ def soak_of(
     chosen = Namespace(
         rounds=rounds, messages=messages, rate=0.0, jobs=2, scenario=list(scenarios), out=tmp_path / "out.json",
         progress=tmp_path / "build" / "progress.jsonl",
+        keep=tmp_path / "kept",
     )  # fmt: skip
     return labsoak.Soak(chosen, run)
 
