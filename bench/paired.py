@@ -34,6 +34,8 @@ PARTS = ("cost", "backlog", "callers")
 BACKLOG_QUEUES = 10
 TIMEOUT_S = 3_600.0
 COST_MAX = 1.10  # what a paired sender may cost of a bare one's CPU, median of the pairs
+# Not the same messages: the paired sender gives each an id, and the SDK encodes a section more. Reported, not judged.
+WITHOUT_ID = "sequential, no id"
 
 Result = dict[str, Any]
 
@@ -84,11 +86,7 @@ class Bench:
         answer. One bare sender of the SDK and one paired sender; or 64 tasks, over four bare senders that they take in
         turns (an SDK sender serves one at a time) and over one paired sender (which has up to four inside)."""
         found: Result = {}
-        for title, in_flight, ids in (
-            ("sequential", 1, True),
-            ("sequential, no id", 1, False),
-            ("64 in flight", 64, True),
-        ):
+        for title, in_flight, ids in (("sequential", 1, True), (WITHOUT_ID, 1, False), ("64 in flight", 64, True)):
             runs: dict[str, list[Result]] = {"bare": [], "paired": []}
             count = self.chosen.messages * (1 if in_flight == 1 else 4)
             for number in range(self.chosen.pairs):
@@ -232,7 +230,7 @@ def judged(results: Result) -> list[str]:
     """What is not as it must be."""
     wrong = []
     for title, cost in results.get("cost", {}).items():
-        if cost["cpu_ratio"] > COST_MAX:
+        if title != WITHOUT_ID and cost["cpu_ratio"] > COST_MAX:
             wrong.append(f"{title}: a paired sender costs {cost['cpu_ratio']:.3f} of a bare one, more than {COST_MAX}")
     places = {"the backlog": results.get("backlog", {}).get("found in home")}
     places["held sends"] = results.get("callers", {}).get("hold", {}).get("found")

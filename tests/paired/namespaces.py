@@ -6,7 +6,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -23,6 +23,15 @@ async def eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None
     async with asyncio.timeout(timeout_s):
         while not holds():  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.02)
+
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+async def close_all(*closables: Closable) -> None:
+    """At the same time: each says goodbye to somebody else."""
+    await asyncio.gather(*(each.close() for each in closables))
 
 
 class Pair:
@@ -154,7 +163,7 @@ class Namespaces:
             await primary.pair_namespace(chosen)
             yield Pair(primary, secondary, manager, chosen)
         finally:
-            await asyncio.gather(primary.close(), secondary.close(), manager.close())
+            await close_all(primary, secondary, manager)
 
     async def bodies(self, broker: BrokerProcess, path: str) -> list[str]:
         return [message.body.decode() for message in await self.peek(broker, path)]

@@ -192,4 +192,4 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestLives.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -20,7 +20,7 @@ from spillway.paired import (
     SendAvailabilityPairedNamespaceOptions,
 )
 from spillway.paired.backlog import backlog_path, namespace_name
-from tests.paired.namespaces import Namespaces
+from tests.paired.namespaces import Namespaces, close_all
 
 CONNECTION = "Endpoint=sb://{};SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={};{}"
 
@@ -39,8 +39,7 @@ async def test_two_factories_a_manager_and_options_of_two_arguments_are_enough(n
     options = SendAvailabilityPairedNamespaceOptions(manager, secondary)
     await primary.pair_namespace(options)
     assert primary.pairing is not None
-    for each in (primary, secondary, manager):
-        await each.close()
+    await close_all(primary, secondary, manager)
 
 
 @pytest.mark.contract("A3")
@@ -92,8 +91,7 @@ async def test_backlog_queues_beyond_the_count_are_left_alone_and_the_options_sa
     ]
     with namespaces.administration(namespaces.secondary) as client:
         assert client.get_queue(backlog_path(name, 7)).name == backlog_path(name, 7)
-    for each in (primary, secondary, manager):
-        await each.close()
+    await close_all(primary, secondary, manager)
 
 
 # -- backlog queues -------------------------------------------------------------------------------------------------
@@ -148,8 +146,7 @@ async def test_only_missing_queues_are_made(namespaces: Namespaces) -> None:
     await primary.pair_namespace(SendAvailabilityPairedNamespaceOptions(manager, secondary, 3))
     assert primary.counters["backlog-queue-created"] == 2
     assert made(namespaces, backlog_path(name, 1)).max_delivery_count == 3
-    for each in (primary, secondary, manager):
-        await each.close()
+    await close_all(primary, secondary, manager)
 
 
 @pytest.mark.contract("C14")
@@ -166,8 +163,7 @@ async def test_a_queue_of_that_name_with_other_settings_is_the_owners_choice_and
     await primary.pair_namespace(SendAvailabilityPairedNamespaceOptions(manager, secondary, 1))
     (differing,) = [details for event, details in told if event == "backlog-queue-differs"]
     assert "max_delivery_count=3" in differing
-    for each in (primary, secondary, manager):
-        await each.close()
+    await close_all(primary, secondary, manager)
 
 
 @pytest.mark.contract("C1", "C2")

@@ -62,7 +62,7 @@ async def test_until_pairing_has_returned_nobody_is_covered_and_then_everybody_i
 @pytest.mark.contract("B4")
 async def test_during_an_outage_messages_can_be_sent_and_not_received(namespaces: Namespaces) -> None:
     path = namespaces.queue()
-    async with namespaces.paired(1, operation_timeout=3.0) as pair:
+    async with namespaces.paired(1, operation_timeout=5.0) as pair:
         client = pair.primary.create_queue_client(path)
         await client.send_messages(ServiceBusMessage("before"))
         await client.peek_messages(1)  # the receiver is connected
@@ -146,13 +146,12 @@ async def test_every_factory_pings_every_entity_that_is_away_by_itself_however_m
     away, well = paths[:2], paths[2]
     faults = [namespaces.refuse(path) for path in away][-1]
     async with namespaces.paired(1) as one, namespaces.paired(1) as other:
-        for pair in (one, other):
-            for path in paths:
-                for _ in range(3):
-                    await pair.primary.create_message_sender(path).send_messages(ServiceBusMessage("x"))
+        senders = [
+            pair.primary.create_message_sender(path) for pair in (one, other) for path in paths for _ in range(3)
+        ]
+        await asyncio.gather(*(sender.send_messages(ServiceBusMessage("x")) for sender in senders))
         faults.clear()
-        for pair in (one, other):
-            await pair.until("recovered", 2)
+        await asyncio.gather(*(pair.until("recovered", 2) for pair in (one, other)))
     rows = ControlClient(namespaces.primary.connection_string).ask("GET", "ledger")["rows"]
     answered = {row["entity"]: row["operations"] for row in rows if row["kind"] == "ping" and row["entity"] in paths}
     assert answered == dict.fromkeys(away, 2)  # one of each factory; none to `well`
@@ -165,8 +164,9 @@ async def test_a_send_whose_answer_was_lost_and_that_was_diverted_is_one_message
 ) -> None:
     path = namespaces.queue(requires_duplicate_detection=requires_duplicate_detection)
     faults = RemoteFaults(namespaces.primary.connection_string)
-    async with namespaces.paired(1, operation_timeout=3.0) as pair:
+    async with namespaces.paired(1, operation_timeout=5.0) as pair:
         sender = pair.primary.create_message_sender(path)
+        await sender.create_message_batch()  # it is connected
         # Stored at once; the answer comes when nobody waits for it any more.
         with faults.planted(Fault("slow", path, ["send"], delay_ms=10_000, count=1)):
             await sender.send_messages(ServiceBusMessage("x"))

@@ -15,7 +15,7 @@ from spillway.client.faults import Fault, RemoteFaults
 from spillway.paired import MessagingFactory, SendAvailabilityPairedNamespaceOptions, syphon
 from spillway.paired.ledger import RECEIVE, SEND
 from spillway.paired.syphon import Spare, Syphon
-from tests.paired.namespaces import Namespaces, Pair, eventually
+from tests.paired.namespaces import Namespaces, Pair, close_all, eventually
 
 
 async def divert(
@@ -59,8 +59,7 @@ async def test_what_was_diverted_waits_in_the_secondary_until_a_syphon_brings_it
         "message 2",
         "message 4",
     ]
-    for each in (sending, syphoning, secondary, manager):
-        await each.close()
+    await close_all(sending, syphoning, secondary, manager)
 
 
 @pytest.mark.contract("E2", "E3", "E4")
@@ -169,10 +168,7 @@ async def test_several_syphons_side_by_side_lose_nothing_and_one_is_enough(names
     await eventually(lambda: sum(primary.counters["syphoned"] for primary, _ in syphons) >= 100)
     bodies = await namespaces.bodies(namespaces.primary, path)
     assert Counter(bodies) == Counter(str(number) for number in range(100))
-    for primary, second in [*syphons, (sending, secondary)]:
-        await primary.close()
-        await second.close()
-    await manager.close()
+    await close_all(*(factory for pair in syphons for factory in pair), sending, secondary, manager)
 
 
 async def test_many_messages_in_one_backlog_queue_are_brought_home_by_several_receivers_that_end_afterwards(
