@@ -353,3 +353,18 @@ async def test_a_receiver_with_a_limit_never_locks_more_than_that(live: Connecti
     assert one_more.message_id == "26"
     with pytest.raises(ValueError, match="limit must be at least 1"):
         await live.receiver(queue, limit=0)
+
+
+async def test_a_receiver_asks_whether_there_is_nothing_and_what_comes_instead_is_received(
+    live: Connection, queue: str
+) -> None:
+    sender = await live.sender(queue)
+    await sender.send(OutgoingMessage(b"x"))
+    receiver = await live.receiver(queue, credit=10)
+    assert not await receiver.is_empty()
+    (first,) = await receiver.receive(max_wait=WAIT_S)
+    await receiver.complete(first)
+    assert await receiver.is_empty()
+    await sender.send(OutgoingMessage(b"y"))
+    (second,) = await receiver.receive(max_wait=WAIT_S)
+    assert second.body == b"y"

@@ -2,6 +2,8 @@
 
 import typer
 
+from spillway.cli.pipeline_syphon import syphon
+
 group = typer.Typer(
     no_args_is_help=True,
 )
@@ -10,3 +12,6 @@ group = typer.Typer(
 @group.callback()
 def pipeline() -> None:
     """The jobs on Spark: they run in this process, or by spark-submit on a cluster (pip install 'spillway[spark]')."""
+
+
+group.command("syphon")(syphon)

@@ -203,6 +203,21 @@ class Receiver(LinkEnd):
             self.link.grant(wanted)
             self.carrier.flush_soon()
 
+    async def is_empty(self) -> bool:
+        """Whether the service has nothing to hand out now: it is asked, so that slowness is not taken for it.
+
+        For a receiver with credit. What comes instead is there for the next `receive`.
+        """
+        if not self._buffer:
+            self._raise_if_broken()
+            self._start_drain()
+            if self._drain is not None:
+                await asyncio.wait([self._drain], timeout=DRAIN_S_MAX)
+                self._drain = None
+        self._raise_if_broken()
+        self._top_up()
+        return not self._buffer
+
     @property
     def prefetched(self) -> Iterable[ReceivedMessage]:
         """Messages that have come and were not taken yet: whoever holds them long renews their locks too."""

@@ -28,6 +28,7 @@ from spillway.client import (
     encode_batch_raw,
 )
 from spillway.spark.crash import SENT, crash_at
+from spillway.spark.restore import Restored
 from spillway.spark.tally import reason_of
 
 if TYPE_CHECKING:
@@ -62,16 +63,15 @@ OF_THE_DESTINATION: Final = (
 class Item:
     """A message that goes home: as it was received, and as it is sent."""
 
-    __slots__ = ("key", "lane", "message", "raw", "session_id")
+    __slots__ = ("key", "lane", "message", "number", "raw", "session_id")
 
-    def __init__(
-        self, lane: "Lane", message: ReceivedMessage, raw: bytes, key: str | None, session_id: str | None
-    ) -> None:
+    def __init__(self, lane: "Lane", message: ReceivedMessage, home: Restored) -> None:
         self.lane = lane
         self.message = message
-        self.raw = raw
-        self.key = key
-        self.session_id = session_id
+        self.raw = home.raw
+        self.key = home.key
+        self.session_id = home.session_id
+        self.number = home.sequence_number
 
 
 class Destination:

@@ -45,8 +45,9 @@ class Share:
 
 @dataclass(frozen=True)
 class MoveOptions:
-    """`idle_s`: a pass ends that long after the last message came. `patience_s`: so long messages that were refused are
-    tried again before they are left to a later pass. `deadline_s`: no pass is longer."""
+    """`idle_s`: a pass that has had nothing to do for so long asks whether there is nothing, and ends if so.
+    `patience_s`: so long messages that were refused are tried again before they are left to a later pass.
+    `deadline_s`: no pass is longer."""
 
     idle_s: float = IDLE_S
     patience_s: float = 0.0
@@ -61,6 +62,9 @@ class Moved:
 
     tally: Tally = field(default_factory=Tally)
     received: int = 0
+    kept: dict[tuple[str, str, str], list[int]] = field(
+        default_factory=dict
+    )  # numbers, by backlog, destination, reason
     error: ClientError | None = None
     seconds: float = 0.0
 
@@ -76,8 +80,9 @@ async def move(
     options = options or MoveOptions()
     moved = Moved()
     destinations = Destinations(primary)
+    quiet = Quiet(asyncio.get_running_loop().time())
     began_s = time.monotonic()
-    lanes = [Lane(secondary, share, destinations, options, moved, told) for share in shares]
+    lanes = [Lane(secondary, share, destinations, options, moved, told, quiet) for share in shares]
     try:
         ends = await asyncio.gather(*(lane.run() for lane in lanes), return_exceptions=True)
     finally:
@@ -92,6 +97,26 @@ async def move(
     return moved
 
 
+class Quiet:
+    """Since when no lane of a pass has had anything to do: one that waits for its turn is not idle."""
+
+    def __init__(self, since_s: float) -> None:
+        self.since_s = since_s
+
+
+class Held:
+    """A message that was refused: nothing is left of it but its lock."""
+
+    __slots__ = ("destination", "message", "number", "reason", "size_bytes")
+
+    def __init__(self, item: Item, destination: str, reason: str) -> None:
+        self.message = item.message
+        self.number = item.number
+        self.size_bytes = len(item.raw)
+        self.destination = destination
+        self.reason = reason
+
+
 class Lane:
     """One backlog queue, through one receiver."""
 
@@ -103,7 +128,9 @@ class Lane:
         options: MoveOptions,
         moved: Moved,
         told: Told | None,
+        quiet: Quiet,
     ) -> None:
+        self.quiet = quiet
         self.connection = connection
         self.backlog = share.backlog
         self.messages_max = share.messages_max
@@ -117,7 +144,7 @@ class Lane:
         self.outstanding = 0
         self.outstanding_bytes = 0
         self.waiting: dict[int, Item] = {}  # by delivery id: locked, and not being settled
-        self.held: deque[tuple[ReceivedMessage, str, str, int]] = deque()  # kept: with destination, reason, size
+        self.held: deque[Held] = deque()
         self.progress = asyncio.Event()
         self.lock_span_s = LOCK_S_MIN
         self._receiver: Receiver | None = None
@@ -148,7 +175,6 @@ class Lane:
 
     async def _serve(self) -> bool:
         """Until the share is taken, nothing comes any more, or time is up. True: nothing was left to receive."""
-        quiet_since_s = self.loop.time()
         while self.destinations.lost is None:
             self.destinations.raise_if_broken()
             is_over = self._is_over()
@@ -160,11 +186,11 @@ class Lane:
             messages = await self._receive()
             now_s = self.loop.time()
             if messages or self.outstanding:
-                quiet_since_s = now_s
-            elif now_s - quiet_since_s >= self.options.idle_s:
+                self.quiet.since_s = now_s
+            elif now_s - self.quiet.since_s >= self.options.idle_s and await self.receiver.is_empty():
                 if not await self._try_again():
                     return True
-                quiet_since_s = self.loop.time()
+                self.quiet.since_s = self.loop.time()
         return False
 
     def _is_over(self) -> bool:
@@ -207,7 +233,7 @@ class Lane:
             except Malformed as error:
                 self._dead_letter(message, error)
                 continue
-            item = Item(self, message, home.raw, home.key, home.session_id)
+            item = Item(self, message, home)
             message.raw = b""  # from now on it is only settled
             self.waiting[message.delivery_id] = item
             self.outstanding_bytes += len(item.raw)
@@ -247,7 +273,7 @@ class Lane:
         size_bytes = 0
         for item in items:
             self.waiting.pop(item.message.delivery_id, None)
-            self.held.append((item.message, destination, reason, len(item.raw)))
+            self.held.append(Held(item, destination, reason))
             size_bytes += len(item.raw)
             item.raw = b""
         self._done(len(items), size_bytes)
@@ -288,8 +314,8 @@ class Lane:
         if not self.held or not until_s or until_s > self.began_s + self.options.patience_s:
             return False
         await asyncio.sleep(max(0.0, until_s - now_s))
-        for message, *_ in self.held:
-            self.receiver.release(message)
+        for held in self.held:
+            self.receiver.release(held.message)
         self.taken -= len(self.held)
         self.receiver.allow(len(self.held))
         self.held.clear()
@@ -299,12 +325,17 @@ class Lane:
         """Count what is kept. Released, others get it at once; else its lock ends by itself, which keeps it out of the
         way of those behind it, whom the next pass is for."""
         for item in self.waiting.values():  # under way when the connection was lost: nobody knows
-            self.held.append((item.message, "", "the pass ended before it was answered", len(item.raw)))
+            self.held.append(Held(item, "", "the pass ended before it was answered"))
         self.waiting.clear()
-        for message, destination, reason, size_bytes in self.held:
-            self._count(destination, KEPT, reason, 1, size_bytes)
-            if is_released and not message.is_settled:
-                self.receiver.release(message)
+        together: dict[tuple[str, str], list[Held]] = {}
+        for held in self.held:
+            together.setdefault((held.destination, held.reason), []).append(held)
+            if is_released and not held.message.is_settled:
+                self.receiver.release(held.message)
+        for (destination, reason), those in together.items():
+            self._count(destination, KEPT, reason, len(those), sum(held.size_bytes for held in those))
+            numbers = self.moved.kept.setdefault((self.backlog, destination, reason), [])
+            numbers += [held.number for held in those]
         self.held.clear()
 
     # -- locks ------------------------------------------------------------------------------------------------------
@@ -317,7 +348,7 @@ class Lane:
             if self.loop.time() - renewed_s < self.lock_span_s / 3:
                 continue
             renewed_s = self.loop.time()
-            messages = [item.message for item in self.waiting.values()] + [held[0] for held in self.held]
+            messages = [item.message for item in self.waiting.values()] + [held.message for held in self.held]
             messages += self.receiver.prefetched
             for at in range(0, len(messages), RENEW_TOGETHER):
                 await self._renew_these(messages[at : at + RENEW_TOGETHER])

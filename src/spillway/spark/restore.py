@@ -33,6 +33,7 @@ Ttl = Literal["restart", "remaining"]
 NOT_A_MESSAGE: Final = "NotAMessage"
 
 _ALIASES: Final = frozenset(ALIASES)
+_NUMBER: Final = "x-opt-sequence-number"
 _ENQUEUED: Final = "x-opt-enqueued-time"
 _SCHEDULED: Final = "x-opt-scheduled-enqueue-time"
 _PARTITION_KEY: Final = "x-opt-partition-key"
@@ -41,7 +42,7 @@ _OF_THE_BROKER: Final = frozenset(
     {
         _ENQUEUED,
         _SCHEDULED,
-        "x-opt-sequence-number",
+        _NUMBER,
         "x-opt-enqueue-sequence-number",
         "x-opt-locked-until",
         "x-opt-message-state",
@@ -65,10 +66,13 @@ _NULL: Final = b"\x40"
 class Restored:
     """Where a message belongs, and its bytes. Only messages of one `key` may share a batch: session or partition."""
 
-    __slots__ = ("key", "path", "raw", "session_id")
+    __slots__ = ("key", "path", "raw", "sequence_number", "session_id")
 
-    def __init__(self, path: str, raw: bytes, session_id: str | None, key: str | None) -> None:
+    def __init__(
+        self, path: str, raw: bytes, session_id: str | None, key: str | None, sequence_number: object = None
+    ) -> None:
         self.path = path
+        self.sequence_number = sequence_number if isinstance(sequence_number, int) else 0  # in the backlog
         self.raw = raw
         self.session_id = session_id
         self.key = key
@@ -101,7 +105,7 @@ def restore(raw: bytes, now_ms: int, ttl: Ttl = "restart") -> Restored:
         + raw[_body_at(sections, len(raw)) :]
     )
     key = session_id if session_id is not None else _partition_key(raw, sections.message_annotations)
-    return Restored(aliases.path, home, session_id, key)
+    return Restored(aliases.path, home, session_id, key, annotations.values.get(_NUMBER))
 
 
 def _remaining_ms(ttl_ms: int, enqueued: object, now_ms: int) -> int:

@@ -1,0 +1,355 @@
+"""The syphon as a job: all backlog queues of a pairing, emptied to where their messages belong.
+
+    spillway pipeline syphon --primary env:PRIMARY --secondary env:SECONDARY
+    spark-submit …/spillway/spark/jobs/syphon.py --primary env:PRIMARY --secondary env:SECONDARY
+    run(spark, SyphonConfig(primary="env:PRIMARY", secondary="env:SECONDARY"))
+
+A run takes what is there, in batches, until nothing is left but what destinations refuse. With `watch` it goes on until
+it is stopped. It can be stopped and started again at any time: what counts is what is in the backlog.
+
+Rows of a task that dies are lost with it, so counts come from the tasks' own reports too where those can be read, and
+the summary says what the brokers counted beside them.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spillway.spark.depths import Backlogs, Depth, name_of
+from spillway.spark.link import hub
+from spillway.spark.options import Access, OptionError, checked
+from spillway.spark.restore import Ttl
+from spillway.spark.session import build_session, say_on_stderr
+from spillway.spark.tally import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, Tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+BATCH_MESSAGES: Final = 50_000
+BACKLOG_QUEUES: Final = 10
+ROUNDS_IN_VAIN: Final = 2
+WATCH_INTERVAL_S: Final = 1.0
+PATIENCE_S: Final = 15.0  # a busy destination wants ten seconds
+
+
+@dataclass(frozen=True)
+class SyphonConfig:
+    """`primary`, `secondary`: `env:NAME` or `file:PATH` with a connection string in it, or the string itself."""
+
+    primary: str = field(repr=False)
+    secondary: str = field(repr=False)
+    namespace_name: str = ""
+    backlog_queues: int = BACKLOG_QUEUES  # looked for by name where the key has not the right Manage
+    watch: bool = False
+    checkpoint: str = ""
+    batch_messages: int = BATCH_MESSAGES
+    partitions: int = 0  # 0: as many as Spark has cores
+    ttl: Ttl = "restart"
+    primary_ca_file: str = ""
+    secondary_ca_file: str = ""
+    idle_s: float = 0.5
+    patience_s: float = PATIENCE_S
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks; for tests
+
+
+@dataclass
+class Summary:
+    """What became of the backlog. `moved` is what tasks counted; `before` less `after` is what the broker counted."""
+
+    namespace_name: str
+    backlogs: int = 0
+    moved: int = 0
+    repeated: int = 0
+    dead_lettered: int = 0
+    kept: int = 0
+    before: int | None = None
+    after: int | None = None
+    batches: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+    processes: list[str] = field(default_factory=list)  # host:pid of the tasks that moved messages
+    tasks_lost: int = 0  # attempts that died; what their reports say is counted
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    batch_rates: list[float] = field(
+        default_factory=list
+    )  # messages a second of the last batches, from one's end to the next one's
+
+    @property
+    def broker_counted(self) -> int | None:
+        """Gone from the backlog; less than moved if new messages came meanwhile."""
+        return None if self.before is None or self.after is None else self.before - self.after
+
+
+def access_of(text: str, ca_file: str, option: str) -> Access:
+    """A secret by its name, or a connection string as it is; an error never repeats it."""
+    if text.startswith(("env:", "file:")):
+        access = Access(secret_name=text, ca_file=ca_file)
+        access.resolve()
+        return access
+    return Access(connection_string=checked(text, option), ca_file=ca_file)
+
+
+def check(config: SyphonConfig) -> None:
+    """What can be seen before Spark is started."""
+    if not 1 <= config.batch_messages <= 10_000_000:
+        raise OptionError("batch-messages: between 1 and 10,000,000")
+    if not 0 <= config.partitions <= 1_000:
+        raise OptionError("partitions: between 1 and 1,000, or 0 for as many as there are cores")
+    if not 1 <= config.backlog_queues <= 1_000:
+        raise OptionError("backlog-queues: between 1 and 1,000")
+    if config.ttl not in ("restart", "remaining"):
+        raise OptionError("ttl: restart or remaining")
+    access_of(config.primary, config.primary_ca_file, "primary")
+    access_of(config.secondary, config.secondary_ca_file, "secondary")
+
+
+class Syphon:
+    """One run of the job."""
+
+    def __init__(self, spark: "SparkSession", config: SyphonConfig) -> None:
+        check(config)
+        self.spark = spark
+        self.config = config
+        self.primary = access_of(config.primary, config.primary_ca_file, "primary")
+        self.secondary = access_of(config.secondary, config.secondary_ca_file, "secondary")
+        self.name = config.namespace_name or name_of(self.primary)
+        self.backlogs = Backlogs(hub(), self.secondary, self.name, config.backlog_queues)
+        self.summary = Summary(self.name)
+        self.tally = Tally()
+        # Of the last round, by backlog queue and number: a message that two tasks were refused is kept once.
+        self.kept: dict[tuple[str, int], tuple[str, str, int]] = {}
+        self.attempts: set[str] = set()
+        self.processes: set[str] = set()
+        self.own_checkpoint = "" if config.checkpoint else tempfile.mkdtemp(prefix="spillway-syphon-")
+        self.checkpoint = config.checkpoint or self.own_checkpoint
+        self.reports = _local_path(self.checkpoint)
+        if self.reports is not None:
+            self.reports = self.reports / "reports" / uuid.uuid4().hex
+        self.stopped = threading.Event()
+        self.batch_ended_s = 0.0  # the last one's of this round
+
+    def run(self) -> Summary:
+        began_s = time.monotonic()
+        try:
+            depths = self.backlogs.depths()
+            self.summary.backlogs = len(depths)
+            self.summary.before = _sum(depths)
+            if not depths:
+                say_on_stderr(f"there is no backlog queue of '{self.name}' in the secondary namespace")
+            elif self.config.watch:
+                self._watch(depths)
+            else:
+                self._drain(depths)
+        finally:
+            self._add_reports()
+            if self.reports is not None:
+                shutil.rmtree(self.reports, ignore_errors=True)
+            if self.own_checkpoint:
+                shutil.rmtree(self.own_checkpoint, ignore_errors=True)
+        return self._finished(time.monotonic() - began_s)
+
+    # -- rounds -----------------------------------------------------------------------------------------------------
+
+    def _drain(self, depths: list[Depth]) -> None:
+        """Round after round until nothing is left but what is kept. What a dead task had locked comes back."""
+        in_vain = 0
+        while _left(depths) and in_vain < ROUNDS_IN_VAIN:
+            done = self._done()
+            self.kept = {}
+            self.summary.rounds += 1
+            query = self._start(depths, {"availableNow": True})
+            query.awaitTermination()
+            self._add_reports()
+            depths = self.backlogs.depths(tuple(depth.path for depth in depths))
+            self.summary.after = _sum(depths)
+            in_vain = in_vain + 1 if self._done() == done else 0
+            if self.summary.after is not None and self.summary.after <= len(self.kept):
+                return
+            if in_vain and in_vain < ROUNDS_IN_VAIN:
+                lock_s = max(depth.lock_s for depth in depths)
+                say_on_stderr(f"messages are left that are locked by somebody: looking again in {lock_s:.0f} s")
+                if self.stopped.wait(lock_s):
+                    return
+
+    def _watch(self, depths: list[Depth]) -> None:
+        self.summary.rounds = 1
+        query = self._start(depths, {"processingTime": f"{WATCH_INTERVAL_S} seconds"})
+        try:
+            while query.isActive and not self.stopped.wait(0.2):
+                pass
+        except KeyboardInterrupt:
+            say_on_stderr("stopping after the batch under way")
+        query.stop()
+        if query.exception() is not None:
+            query.awaitTermination()
+        self.summary.after = _sum(self.backlogs.depths(tuple(depth.path for depth in depths)))
+
+    def stop(self) -> None:
+        """From another thread: a watch ends after the batch under way."""
+        self.stopped.set()
+
+    def _start(self, depths: list[Depth], trigger: dict[str, Any]) -> "StreamingQuery":
+        from spillway.spark.syphon_source import FORMAT, OPTION, SyphonPlan, SyphonSource
+
+        config = self.config
+        self.batch_ended_s = 0.0
+        self.spark.dataSource.register(SyphonSource)
+        plan = SyphonPlan(
+            self.primary,
+            self.secondary,
+            self.name,
+            tuple(depth.path for depth in depths),
+            config.batch_messages,
+            config.partitions or max(2, self.spark.sparkContext.defaultParallelism),
+            config.idle_s,
+            config.patience_s,
+            config.ttl,
+            "" if self.reports is None else str(self.reports),
+            config.environment,
+        )
+        counts = self.spark.readStream.format(FORMAT).option(OPTION, plan.to_json()).load()
+        # A checkpoint belongs to one query over the same backlog queues; Spark refuses another.
+        writer = counts.writeStream.queryName(f"syphon {self.name}").foreachBatch(self._batch)
+        return writer.option("checkpointLocation", f"{self.checkpoint}/query").trigger(**trigger).start()
+
+    # -- counts -----------------------------------------------------------------------------------------------------
+
+    def _batch(self, counts: "DataFrame", number: int) -> None:
+        """Rows of a batch: a few for each task, and nothing of a message."""
+        before, began_s = self._done(), self.batch_ended_s or time.monotonic()
+        rows = counts.collect()
+        self.batch_ended_s = time.monotonic()
+        for row in rows:
+            self.attempts.add(row.attempt)
+            count = Count(row.backlog, row.destination, row.outcome, row.reason, row.messages, row.size_bytes)
+            self._add(count, f"{row.host}:{row.pid}")
+            for kept in row.numbers:
+                self.kept[row.backlog, kept] = (row.destination, row.reason, row.size_bytes // row.messages)
+        self.summary.batches += 1
+        took_s = self.batch_ended_s - began_s
+        done = self._done() - before
+        rate = done / max(took_s, 0.001)
+        self.summary.batch_rates = [*self.summary.batch_rates[-99:], round(rate, 1)]
+        kept = len(self.kept)
+        say_on_stderr(f"batch {number}: {done:,} came home in {took_s:.1f} s ({rate:,.0f} messages/s), {kept:,} kept")
+
+    def _add(self, count: Count, process: str) -> None:
+        if count.messages == 0 or count.outcome == KEPT:
+            return
+        self.tally.add(count)
+        if count.outcome == MOVED:
+            self.processes.add(process)
+
+    def _done(self) -> int:
+        return self.tally.total(MOVED) + self.tally.total(DEAD_LETTERED)
+
+    def _add_reports(self) -> None:
+        """Of tasks whose rows never came."""
+        if self.reports is None or not self.reports.is_dir():
+            return
+        for path in self.reports.glob("*.jsonl"):
+            if path.stem in self.attempts:
+                continue
+            self.attempts.add(path.stem)
+            self.summary.tasks_lost += 1
+            lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+            for line in lines[1:]:
+                self._add(Count(**line), f"{lines[0]['host']}:{lines[0]['pid']}")
+
+    def _finished(self, seconds: float) -> Summary:
+        summary = self.summary
+        summary.moved = self.tally.total(MOVED)
+        summary.repeated = self.tally.total(REPEATED)
+        summary.dead_lettered = self.tally.total(DEAD_LETTERED)
+        summary.kept = len(self.kept)
+        summary.processes = sorted(self.processes)
+        summary.seconds = round(seconds, 3)
+        kept = Tally()
+        for (backlog, _), (destination, reason, size_bytes) in self.kept.items():
+            kept.add(Count(backlog, destination, KEPT, reason, 1, size_bytes))
+        summary.lines = [asdict(count) for tally in (self.tally, kept) for count in tally.counts()]
+        return summary
+
+
+def run(spark: "SparkSession", config: SyphonConfig) -> Summary:
+    """Empty the backlog; returns when nothing is left but what is kept, or with `watch` when it is stopped."""
+    return Syphon(spark, config).run()
+
+
+def text_of(summary: Summary) -> str:
+    """The summary for people."""
+    lines = [
+        f"{summary.moved:,} messages came home from {summary.backlogs} backlog queues in {summary.seconds:.1f} s, "
+        f"{summary.dead_lettered:,} were dead-lettered, {summary.kept:,} are kept"
+    ]
+    if summary.broker_counted is not None:
+        lines.append(f"the broker counts {summary.broker_counted:,} fewer in the backlog, {summary.after:,} are left")
+    if summary.repeated or summary.tasks_lost:
+        lines.append(f"{summary.tasks_lost} tasks died; {summary.repeated:,} messages were sent home more than once")
+    for line in summary.lines:
+        if line["outcome"] != MOVED:
+            place = line["destination"] or line["backlog"]
+            lines.append(f"  {line['messages']:,} {line['outcome']}: {place}: {line['reason']}")
+    return "\n".join(lines)
+
+
+def _sum(depths: Sequence[Depth]) -> int | None:
+    """None if that of one is not known."""
+    counts = [depth.active for depth in depths if depth.active is not None]
+    return sum(counts) if len(counts) == len(depths) else None
+
+
+def _left(depths: Sequence[Depth]) -> bool:
+    return any(depth.active != 0 for depth in depths)
+
+
+def _local_path(checkpoint: str) -> Path | None:
+    """Where tasks can leave reports that this process can read: on this machine, or a file system they share."""
+    bare = checkpoint.removeprefix("file://").removeprefix("file:")
+    return None if "://" in bare else Path(bare)
+
+
+def parser() -> argparse.ArgumentParser:
+    """For spark-submit; `spillway pipeline syphon` takes the same."""
+    found = argparse.ArgumentParser(prog="syphon", description="Empty the backlog queues of a pairing.")
+    found.add_argument("--primary", required=True, help="env:NAME, file:PATH or a connection string")
+    found.add_argument("--secondary", required=True, help="env:NAME, file:PATH or a connection string")
+    found.add_argument("--namespace-name", default="", help="the primary's, as the senders have it")
+    found.add_argument("--backlog-queues", type=int, default=BACKLOG_QUEUES)
+    found.add_argument("--watch", action="store_true")
+    found.add_argument("--checkpoint", default="")
+    found.add_argument("--batch-messages", type=int, default=BATCH_MESSAGES)
+    found.add_argument("--partitions", type=int, default=0)
+    found.add_argument("--ttl", choices=("restart", "remaining"), default="restart")
+    found.add_argument("--primary-ca-file", default="")
+    found.add_argument("--secondary-ca-file", default="")
+    found.add_argument("--json", action="store_true", help="the summary as the last line of stdout")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    chosen = vars(parser().parse_args(arguments))
+    as_json = chosen.pop("json")
+    try:
+        config = SyphonConfig(**chosen)
+        check(config)
+    except OptionError as error:
+        sys.stderr.write(f"syphon: {error}\n")
+        return 2
+    summary = run(build_session("spillway syphon"), config)
+    print(json.dumps(asdict(summary)) if as_json else text_of(summary), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""The syphon on real Spark, between two real brokers: everything comes home once, whoever dies on the way."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spillway.client import OutgoingMessage
+from spillway.spark.depths import Depth
+from spillway.spark.jobs.syphon import Summary, SyphonConfig, main, run, text_of
+from spillway.spark.options import Access, OptionError
+from spillway.spark.syphon_source import SyphonPlan, share_out
+from tests.paired.namespaces import Namespaces
+from tests.spark.backlogs import Backlog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEY = "SAS_KEY_VALUE"
+
+
+def config_for(backlog: Backlog, **options: Any) -> SyphonConfig:
+    namespaces = backlog.namespaces
+    return SyphonConfig(
+        primary=namespaces.primary.connection_string,
+        secondary=namespaces.secondary.connection_string,
+        namespace_name=backlog.name,
+        **{"patience_s": 0.0, "idle_s": 0.3, **options},
+    )
+
+
+@pytest.mark.contract("F8", "E7")
+def test_the_whole_backlog_comes_home_in_two_processes_and_no_message_passes_the_driver(
+    spark: "SparkSession", namespaces: Namespaces, tmp_path: Path
+) -> None:
+    backlog = Backlog(namespaces, queues=3)
+    first, second = backlog.destination(), backlog.destination()
+    ids = backlog.fill(first, 2_000, "a"), backlog.fill(second, 1_000, "b")
+    summary = run(spark, config_for(backlog, batch_messages=1_000, checkpoint=str(tmp_path)))
+    assert (Counter(backlog.ids_at(first)), Counter(backlog.ids_at(second))) == (Counter(ids[0]), Counter(ids[1]))
+    assert backlog.left() == 0
+    assert (summary.moved, summary.kept, summary.dead_lettered, summary.tasks_lost) == (3_000, 0, 0, 0)
+    assert (summary.before, summary.after, summary.broker_counted) == (3_000, 0, 3_000)
+    assert summary.batches >= 3  # the last one is settled like any other
+    assert len(summary.processes) >= 2
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert KEY.encode() not in written
+    # Once more, from the same checkpoint: nothing is there, and nothing is done.
+    again = run(spark, config_for(backlog, batch_messages=1_000, checkpoint=str(tmp_path)))
+    assert (again.moved, again.batches) == (0, 0)
+
+
+@pytest.mark.parametrize("place", ["received", "sent", "completed"])
+def test_a_worker_that_dies_at_any_place_loses_nothing_and_duplicates_nothing(
+    spark: "SparkSession", namespaces: Namespaces, tmp_path: Path, place: str
+) -> None:
+    backlog = Backlog(namespaces, lock="PT5S")
+    queue = backlog.destination()
+    ids = backlog.fill(queue, 600)
+    marker = tmp_path / "crashed"
+    environment = {"SPILLWAY_CRASH_AT": place, "SPILLWAY_CRASH_ONCE": str(marker)}
+    summary = run(spark, config_for(backlog, environment=environment))
+    assert marker.exists()
+    assert Counter(backlog.ids_at(queue)) == Counter(ids)
+    assert backlog.left() == 0
+    assert summary.tasks_lost == 1
+    assert summary.broker_counted == 600
+    # What a task did between its last report and its death is only known to the broker.
+    assert summary.moved <= 600
+
+
+def test_what_a_destination_refuses_is_kept_with_the_reason(spark: "SparkSession", namespaces: Namespaces) -> None:
+    backlog = Backlog(namespaces)
+    queue = backlog.destination()
+    backlog.fill("nowhere", 40, "lost")
+    backlog.put([OutgoingMessage(b"x", message_id="malformed")])
+    ids = backlog.fill(queue, 60)
+    summary = run(spark, config_for(backlog))
+    assert sorted(backlog.ids_at(queue)) == sorted(ids)
+    assert (summary.moved, summary.kept, summary.dead_lettered, summary.after) == (60, 40, 1, 40)
+    (kept,) = [line for line in summary.lines if line["outcome"] == "kept"]
+    assert kept["destination"] == "nowhere"
+    assert kept["reason"].startswith("amqp:not-found")
+    said = text_of(summary)
+    assert "40 kept: nowhere: amqp:not-found" in said
+    assert "1 dead-lettered" in said
+    assert "PathMissing" in said
+
+
+def test_without_any_backlog_queue_there_is_nothing_to_do(spark: "SparkSession", namespaces: Namespaces) -> None:
+    config = SyphonConfig(
+        primary=namespaces.primary.connection_string,
+        secondary=namespaces.secondary.connection_string,
+        namespace_name="no-such-namespace",
+    )
+    assert run(spark, config).backlogs == 0
+
+
+def test_a_batch_is_shared_out_to_all_tasks_and_a_deep_queue_to_several() -> None:
+    access = Access(connection_string="")
+    plan = SyphonPlan(access, access, "n", ("a", "b"), batch_messages=100, partitions=4)
+    assert share_out([Depth("a", 1_000), Depth("b", 0)], plan) == [[["a", 25]]] * 4
+    tasks = share_out([Depth("a", 300), Depth("b", 100)], plan)
+    assert [sum(count for _, count in task) for task in tasks] == [25] * 4
+    assert Counter(path for task in tasks for path, count in task for _ in range(count)) == {"a": 75, "b": 25}
+    # All there is: then a share is a bound, and the queues are emptied.
+    assert share_out([Depth("a", 4), Depth("b", 4)], plan) == [[["a", 25]], [["a", 25]], [["b", 25]], [["b", 25]]]
+    assert share_out([Depth("a", None)], plan) == [[["a", 25]]] * 4
+    assert SyphonPlan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"primary": "Endpoint=sb://h;SharedAccessKey=topsecret"}, "primary"),
+        ({"secondary": "env:NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE"),
+        ({"batch_messages": 0}, "batch-messages"),
+        ({"partitions": -1}, "partitions"),
+        ({"backlog_queues": 0}, "backlog-queues"),
+        ({"ttl": "never"}, "ttl"),
+    ],
+)
+def test_bad_options_are_refused_by_name_and_without_the_secret(
+    spark: "SparkSession", namespaces: Namespaces, options: dict[str, Any], said: str
+) -> None:
+    given: dict[str, Any] = {
+        "primary": namespaces.primary.connection_string,
+        "secondary": namespaces.secondary.connection_string,
+    }
+    with pytest.raises(OptionError, match=said) as refused:
+        run(spark, SyphonConfig(**{**given, **options}))
+    assert "topsecret" not in str(refused.value)
+    assert "SharedAccessKey=" not in repr(SyphonConfig(**given))
+
+
+def test_the_module_prints_its_summary_as_the_last_line(
+    spark: "SparkSession",
+    namespaces: Namespaces,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    backlog = Backlog(namespaces)
+    queue = backlog.destination()
+    backlog.fill(queue, 10)
+    primary, secondary = tmp_path / "primary", tmp_path / "secondary"
+    primary.write_text(namespaces.primary.connection_string)
+    secondary.write_text(namespaces.secondary.connection_string)
+    arguments = ["--primary", f"file:{primary}", "--secondary", f"file:{secondary}"]
+    arguments += ["--namespace-name", backlog.name, "--json"]
+    assert main(arguments) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert Summary(**said).moved == 10
+    assert main([*arguments, "--partitions", "-5"]) == 2
