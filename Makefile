@@ -28,9 +28,10 @@ SERVE_ARGS ?= --dev
 ROUNDS ?= 20
 KILLS ?= 200
 CUTS ?= 60
+SPARK_KILLS ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-compiled lint format serve bench bench-paired scorecard killtest powercut lab-soak load clean
+.PHONY: help demo test test-python test-spark test-compiled lint format serve bench bench-paired bench-spark scorecard killtest spark-kills powercut lab-soak load clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +79,12 @@ bench-paired: $(DEV) $(COMPILED) ## what pairing costs, what callers see of an o
 
 scorecard: $(DEV) $(JS) ## every promise of the contract, the tests that show it, and their result
 	@$(VENV_PYTHON) tools/scorecard.py
+
+bench-spark: $(DEV) $(COMPILED) ## the syphon on Spark, the same mover outside of it, and the SDK
+	@$(VENV_PYTHON) bench/spark.py
+
+spark-kills: $(DEV) ## the syphon on Spark, killed in every place, SPARK_KILLS=20 times each
+	@$(VENV_PYTHON) tools/sparkkills.py --kills $(SPARK_KILLS)
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times
 	@$(VENV_PYTHON) tools/killtest.py --kills $(KILLS)
