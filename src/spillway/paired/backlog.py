@@ -6,41 +6,13 @@ from typing import Any, Final
 
 from azure.servicebus.management import QueueProperties
 
-SEGMENT: Final = "x-servicebus-transfer"
+from spillway.model.backlogs import backlog_path as backlog_path
+from spillway.model.backlogs import namespace_name as namespace_name
+
 SIZE_MB: Final = 5120  # contract C3
 DELIVERIES_MAX: Final = 2_147_483_647  # C4
 LOCK: Final = "PT1M"  # C7
 FOR_EVER: Final = "P10675199DT2H48M5.4775807S"  # TimeSpan.MaxValue: C5, C6
-
-
-def namespace_name(host: str) -> str:
-    """What a namespace is called in backlog paths: the first label of a DNS name, `host-port` of an address.
-
-    Senders and every syphon derive it here; if they did it differently, messages would lie where nobody looks.
-    """
-    bare, _, port = _split_port(host.strip().lower())
-    if _is_address(bare) or bare == "localhost":
-        shown = bare.strip("[]").replace(":", "-").replace("%", "-")
-        return f"{shown}-{port}" if port else shown
-    return bare.partition(".")[0]
-
-
-def _split_port(host: str) -> tuple[str, str, str]:
-    if host.startswith("["):
-        bare, bracket, rest = host.partition("]")
-        return bare + bracket, ":", rest.removeprefix(":")
-    if host.count(":") > 1:  # an IPv6 address without brackets has no port
-        return host, "", ""
-    return host.partition(":")
-
-
-def _is_address(host: str) -> bool:
-    """An IP address, as it is written in an endpoint."""
-    return ":" in host or all(part.isdigit() for part in host.split("."))
-
-
-def backlog_path(primary: str, index: int) -> str:
-    return f"{primary}/{SEGMENT}/{index}"
 
 
 def backlog_properties() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from spillway.client import Connection, EntityNotFound
 from spillway.client.connection_string import parse_connection_string
 from spillway.client.control import ControlClient
+from spillway.model.backlogs import SEGMENT, backlog_path, namespace_name
 from spillway.spark.link import Hub
 from spillway.spark.options import Access
 
@@ -111,8 +112,6 @@ class Backlogs:
                 return None
 
     async def _probed(self, paths: tuple[str, ...]) -> list[Depth]:
-        from spillway.paired.backlog import backlog_path
-
         connection = await self.hub.connection(self.secondary)
         wanted = paths or tuple(backlog_path(self.name, index) for index in range(self.probes))
         found = []
@@ -144,8 +143,6 @@ def _seconds_in(answer: str) -> float:
 
 
 def _is_backlog_of(queue: str, name: str) -> bool:
-    from spillway.paired.backlog import SEGMENT
-
     head, _, index = queue.rpartition("/")
     return index.isdigit() and head.lower() == f"{name}/{SEGMENT}".lower()
 
@@ -156,7 +153,4 @@ def _index_of(path: str) -> int:
 
 def name_of(primary: Access) -> str:
     """What the primary is called in backlog paths, as every sender derives it."""
-    from spillway.paired.backlog import namespace_name
-    from spillway.paired.endpoints import host_of
-
-    return namespace_name(host_of(primary.resolve()))
+    return namespace_name(parse_connection_string(primary.resolve()).authority)
