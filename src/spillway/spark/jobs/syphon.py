@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 BATCH_MESSAGES: Final = 50_000
 BACKLOG_QUEUES: Final = 10
 ROUNDS_IN_VAIN: Final = 2
+QUERY_TRIES: Final = 3
+NOT_BEGUN: Final = "Python worker failed to connect back"
 WATCH_INTERVAL_S: Final = 1.0
 PATIENCE_S: Final = 15.0  # a busy destination wants ten seconds
 
@@ -167,8 +169,7 @@ class Syphon:
             done = self._done()
             self.kept = {}
             self.summary.rounds += 1
-            query = self._start(depths, {"availableNow": True})
-            query.awaitTermination()
+            self._round(depths)
             self._add_reports()
             depths = self.backlogs.depths(tuple(depth.path for depth in depths))
             self.summary.after = _sum(depths)
@@ -180,6 +181,20 @@ class Syphon:
                 say_on_stderr(f"messages are left that are locked by somebody: looking again in {lock_s:.0f} s")
                 if self.stopped.wait(lock_s):
                     return
+
+    def _round(self, depths: list[Depth]) -> None:
+        """On a machine that is very busy Spark may give up on a Python process of its own before that has begun."""
+        from pyspark.errors import StreamingQueryException
+
+        for tries in range(1, QUERY_TRIES + 1):
+            query = self._start(depths, {"availableNow": True})
+            try:
+                query.awaitTermination()
+                return
+            except StreamingQueryException as error:
+                if tries == QUERY_TRIES or NOT_BEGUN not in str(error):
+                    raise
+                say_on_stderr("Spark could not start its Python process in time: once more")
 
     def _watch(self, depths: list[Depth]) -> None:
         self.summary.rounds = 1
