@@ -144,6 +144,12 @@ class Plan:
     all_of: dict[tuple[str, str, str], Amount]  # the same, with everything else that is no backlog queue's
     by_the_hour: list[Charge]
     notes: list[str]
+    namespace_days: frozenset[tuple[str, str]]
+
+    def total_pico(self, transfer_pico: int) -> int:
+        """What all lines must come to, given what was transferred."""
+        hours = sum(each.hours_pico for each in self.by_the_hour)
+        return sum(price.cost_pico for price in self.days.values()) + hours + transfer_pico
 
 
 def backlog_of(entity: str) -> str:
@@ -200,7 +206,8 @@ def make_plan(subtotals: list[Subtotal], tariff: Tariff) -> Plan:
         if not each.backlog_of and each.kind in COMING_HOME
     }
     home = came_home(subtotals, all_of, tariff, notes)
-    return Plan(tariff, day_prices(subtotals, tariff), home, all_of, by_the_hour(subtotals, tariff), notes)
+    days = frozenset((each.namespace, each.day) for each in subtotals)
+    return Plan(tariff, day_prices(subtotals, tariff), home, all_of, by_the_hour(subtotals, tariff), notes, days)
 
 
 def day_prices(subtotals: list[Subtotal], tariff: Tariff) -> dict[tuple[str, str], DayPrice]:

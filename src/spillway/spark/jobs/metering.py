@@ -1,0 +1,360 @@
+"""The metering job: ledgers become a table in Parquet with one row for each day, namespace, entity and kind.
+
+`OUT/metered/day=…` is the table, `OUT/quarantine/…jsonl` what was set aside and why, `OUT/checkpoint/day=….json` what
+each day was made of. A day is done once: it is made again only if a file of it is new or has changed, and then as a
+whole.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spillway.client.control import ControlClient, ControlError
+from spillway.spark.ledger_files import BadLine, LedgerFile, sum_file
+from spillway.spark.metering_inputs import (
+    CLIENT,
+    Asks,
+    Inputs,
+    LedgerDirectory,
+    MeteringError,
+    clear,
+    find_sealed,
+    fingerprint,
+    key_of,
+    stage_clients,
+    stage_open_days,
+)
+from spillway.spark.session import Say, build_session, say_on_stderr
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+APP: Final = "spillway-metering"
+VARIABLE: Final = "SPILLWAY_CONNECTION_STRING"
+FORMAT: Final = 1
+DAYS_AT_ONCE: Final = 31
+TASKS_MIN: Final = 4
+TASKS_PER_CORE: Final = 4  # a task that dies is read again: not too much at a time
+TABLE: Final = "metered"
+QUARANTINE: Final = "quarantine"
+CHECKPOINT: Final = "checkpoint"
+STAGED: Final = "staged"
+ABOUT: Final = "metering.json"
+SUMMED: Final = (
+    "day string, namespace string, entity string, kind string, source string, operations bigint, units bigint, "
+    "bytes bigint, first_epoch_s bigint, last_epoch_s bigint, lines bigint, "
+    "bad_file string, bad_line bigint, bad_reason string, bad_text string"
+)
+
+
+@dataclass(frozen=True)
+class MeteringConfig:
+    out: Path
+    ledgers: tuple[LedgerDirectory, ...] = ()
+    client_ledgers: tuple[Path, ...] = ()
+    brokers: tuple[tuple[str, Asks], ...] = ()  # with the name that their namespace has in the table, or ""
+    aliases: Mapping[str, str] = field(default_factory=dict)  # of namespaces in clients' ledgers
+    is_strict: bool = False  # anything set aside is an error
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+@dataclass
+class MeteringSummary:
+    out: str
+    days: int = 0  # made now
+    days_kept: int = 0  # made before, from the same files
+    open_days: list[str] = field(default_factory=list)
+    files: int = 0
+    lines: int = 0  # of ledgers, read now
+    rows: int = 0  # of the table, written now
+    set_aside: int = 0  # lines and files, all days, now and before
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def run(spark: "SparkSession", config: MeteringConfig, say: Say = say_on_stderr) -> MeteringSummary:
+    """Raises `MeteringError` with what is wrong."""
+    began = time.monotonic()
+    check_place(config.out)
+    inputs = find_inputs(config)
+    days = inputs.by_day()
+    summary = MeteringSummary(str(config.out), open_days=sorted(inputs.open_days & set(days)))
+    due = days_due(config.out, days, summary, inputs.notes)
+    for at in range(0, len(due), DAYS_AT_ONCE):
+        batch = due[at : at + DAYS_AT_ONCE]
+        files = [file for day in batch for file in days[day]]
+        say(f"metering {batch[0]} to {batch[-1]}: {len(batch)} days, {len(files)} files ({at + len(batch)}/{len(due)})")
+        make_days(spark, config.out, {day: days[day] for day in batch}, summary)
+    note_bad(config.out / QUARANTINE / "files.jsonl", inputs.bad)
+    summary.notes = inputs.notes
+    summary.set_aside = count_lines(config.out / QUARANTINE)
+    summary.seconds = round(time.monotonic() - began, 2)
+    if summary.set_aside:
+        summary.notes.append(f"{summary.set_aside} lines or files were set aside: see {config.out / QUARANTINE}")
+        if config.is_strict:
+            raise MeteringError(f"{summary.notes[-1]} (--strict)")
+    return summary
+
+
+def check_place(out: Path) -> None:
+    """A directory that is ours, or empty, or not there."""
+    about = out / CHECKPOINT / ABOUT
+    ours = {"job": "metering", "format": FORMAT}
+    if about.exists():
+        try:
+            found = json.loads(about.read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
+            raise MeteringError(f"{about} cannot be read: {error}") from None
+        if found != ours:
+            raise MeteringError(f"{out} holds the checkpoint of something else: {json.dumps(found)[:100]}; need {ours}")
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise MeteringError(f"--out {out} holds something else: give a directory that is empty or not there yet")
+    write_whole(about, json.dumps(ours) + "\n")
+
+
+def find_inputs(config: MeteringConfig) -> Inputs:
+    inputs = Inputs()
+    if not (config.ledgers or config.client_ledgers or config.brokers):
+        raise MeteringError("nothing to meter: give --ledger, --client-ledger or --open-day")
+    for directory in config.ledgers:
+        find_sealed(directory, inputs)
+    staged = config.out / STAGED
+    clear(staged)
+    for name, broker in config.brokers:
+        stage_open_days(broker, name, staged, inputs)
+    today = config.now().strftime("%Y-%m-%d")
+    stage_clients(list(config.client_ledgers), config.aliases, staged, inputs, today)
+    return inputs
+
+
+def days_due(out: Path, days: Mapping[str, list[LedgerFile]], summary: MeteringSummary, notes: list[str]) -> list[str]:
+    due = []
+    for day, files in sorted(days.items()):
+        was = made_of(out, day)
+        now = {key_of(file): fingerprint(file) for file in files}
+        if was == now:
+            summary.days_kept += 1
+            continue
+        gone = [key for key in was if key not in now and not is_replaced(key, files)]
+        if gone:
+            missing = ", ".join(key.partition(" ")[2] for key in gone)
+            notes.append(f"{day} was left as it is: its files have changed, but {missing} is not here any more")
+            continue
+        due.append(day)
+    return due
+
+
+def is_replaced(key: str, files: list[LedgerFile]) -> bool:
+    """By a stronger source of the same namespace: a day that was open has been sealed."""
+    namespace = key.split(" ")[1]
+    return any((file.counted_as or file.namespace) == namespace and file.source != CLIENT for file in files)
+
+
+def made_of(out: Path, day: str) -> dict[str, str]:
+    """The files that a day was made of. Nothing: it was not made, or not to the end."""
+    try:
+        found = json.loads((out / CHECKPOINT / f"day={day}.json").read_text(encoding="utf-8"))
+        return {str(key): str(value) for key, value in found["inputs"].items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}  # damaged: the day is made again
+
+
+def make_days(spark: "SparkSession", out: Path, days: Mapping[str, list[LedgerFile]], summary: MeteringSummary) -> None:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    prints = {day: {key_of(file): fingerprint(file) for file in files} for day, files in days.items()}
+    for day in days:
+        (out / CHECKPOINT / f"day={day}.json").unlink(missing_ok=True)
+        (out / QUARANTINE / f"day={day}.jsonl").unlink(missing_ok=True)
+        shutil.rmtree(out / TABLE / f"day={day}", ignore_errors=True)
+    files = [file for of_day in days.values() for file in of_day]
+    summed = sum_files(spark, files).persist()
+    try:
+        about = summed.where("bad_reason is not null or lines is not null").select(
+            "day", "lines", "bad_file", "bad_line", "bad_reason", "bad_text"
+        )
+        told = about.collect()
+        keys = ["day", "namespace", "entity", "kind", "source"]
+        sums = [F.sum(name).alias(name) for name in ("operations", "units", "bytes")]
+        table = (
+            summed.where("entity is not null")
+            .groupBy(*keys)
+            .agg(*sums, F.min("first_epoch_s").alias("first_epoch_s"), F.max("last_epoch_s").alias("last_epoch_s"))
+        )
+        # One file a day, in order: what is read of it later is one namespace or one entity.
+        ordered = table.repartition("day").sortWithinPartitions("day", "namespace", "entity", "kind")
+        ordered.write.mode("append").partitionBy("day").parquet(str(out / TABLE))
+    finally:
+        summed.unpersist()
+    for day in days:
+        bad = [
+            BadLine(row["bad_file"], row["bad_line"], row["bad_reason"], row["bad_text"])
+            for row in told
+            if row["day"] == day and row["bad_reason"] is not None
+        ]
+        note_bad(out / QUARANTINE / f"day={day}.jsonl", bad)
+        made = {"inputs": prints[day], "lines": sum(row["lines"] or 0 for row in told if row["day"] == day)}
+        write_whole(out / CHECKPOINT / f"day={day}.json", json.dumps(made, indent=1) + "\n")
+    summary.days += len(days)
+    summary.files += len(files)
+    summary.lines += sum(row["lines"] or 0 for row in told)
+    paths = [str(out / TABLE / f"day={day}") for day in days if (out / TABLE / f"day={day}").exists()]
+    summary.rows += spark.read.parquet(*paths).count() if paths else 0
+
+
+def sum_files(spark: "SparkSession", files: list[LedgerFile]) -> "DataFrame":
+    """Files are summed where they are read, so that only sums travel."""
+    slices = min(len(files), max(TASKS_MIN, TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    # Dealt out by size, so that the tasks end together.
+    by_size = sorted(files, key=lambda file: -size_of(file))
+    hands = [by_size[at::slices] for at in range(slices)]
+
+    def read(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for file in hands[number]:
+                    yield from batches_of(file)
+
+    return spark.range(0, slices, 1, slices).mapInArrow(read, SUMMED)
+
+
+def size_of(file: LedgerFile) -> int:
+    try:
+        return Path(file.path).stat().st_size
+    except OSError:
+        return 0  # it has gone: whoever reads it will say so
+
+
+def batches_of(file: LedgerFile) -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    summed = sum_file(file)
+    schema = arrow_schema()
+    if summed.table is not None:
+        table = summed.table
+        count = table.num_rows
+        constant = {"day": file.day, "namespace": file.counted_as or file.namespace, "source": file.source}
+        columns = []
+        for each in schema:
+            if each.name in constant:
+                columns.append(pa.repeat(pa.scalar(constant[each.name], pa.string()), count))
+            elif each.name in table.column_names:
+                columns.append(table[each.name])
+            else:
+                columns.append(pa.nulls(count, each.type))
+        yield from pa.table(columns, schema=schema).to_batches(max_chunksize=65_536)
+    told = [{"day": file.day, "lines": summed.lines}]
+    for bad in summed.bad:
+        told.append(
+            {
+                "day": file.day,
+                "bad_file": bad.file,
+                "bad_line": bad.line,
+                "bad_reason": bad.reason,
+                "bad_text": bad.text,
+            }
+        )
+    yield from pa.Table.from_pylist(told, schema=schema).to_batches()
+
+
+def arrow_schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    types = {"string": pa.string(), "bigint": pa.int64()}
+    fields = [part.split() for part in SUMMED.split(", ")]
+    return pa.schema([(name, types[kind]) for name, kind in fields])
+
+
+def note_bad(path: Path, bad: list[BadLine]) -> None:
+    if not bad:
+        path.unlink(missing_ok=True)
+        return
+    write_whole(path, "".join(json.dumps(each._asdict()) + "\n" for each in bad))
+
+
+def count_lines(directory: Path) -> int:
+    if not directory.is_dir():
+        return 0
+    return sum(path.read_bytes().count(b"\n") for path in directory.glob("*.jsonl"))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """There whole, or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+# -- for spark-submit ---------------------------------------------------------------------------------------------
+
+
+def parse_named(text: str) -> tuple[str, str]:
+    """`NAME=REST`, or REST alone."""
+    name, equals, rest = text.partition("=")
+    return (name.strip().lower(), rest) if equals and "/" not in name else ("", text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog=APP, description="Ledgers into a table of what was done, by day (docs/cost.md)."
+    )
+    parser.add_argument("--ledger", action="append", default=[], metavar="[NAME=]DIR")
+    parser.add_argument("--client-ledger", action="append", default=[], type=Path, metavar="PATH")
+    parser.add_argument("--alias", action="append", default=[], metavar="NAME=NAMESPACE")
+    parser.add_argument("--open-day", action="store_true", help=f"ask the broker that {VARIABLE} leads to")
+    parser.add_argument("--ca-file", type=Path, default=None)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    named = [parse_named(text) for text in given.ledger]
+    try:
+        brokers = (("", ControlClient(os.environ.get(VARIABLE, ""), given.ca_file)),) if given.open_day else ()
+    except ValueError as error:
+        sys.stderr.write(f"spillway: {VARIABLE}: {error}\n")
+        return 1
+    config = MeteringConfig(
+        brokers=brokers,
+        out=given.out,
+        ledgers=tuple(LedgerDirectory(Path(path), name) for name, path in named),
+        client_ledgers=tuple(given.client_ledger),
+        aliases=dict(parse_named(text) for text in given.alias),
+        is_strict=given.strict,
+    )
+    try:
+        summary = run(build_session(APP), config)
+    except (MeteringError, ControlError) as error:
+        sys.stderr.write(f"spillway: {error}\n")
+        return 1
+    sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")
+    return 0
+
+
+def words_of(summary: MeteringSummary) -> str:
+    made: list[Any] = [
+        f"{summary.out}: {summary.days} days made of {summary.files} files and {summary.lines:,} lines, "
+        f"{summary.rows:,} rows; {summary.days_kept} days were there; {summary.seconds} s"
+    ]
+    if summary.open_days:
+        made.append(f"not over yet: {', '.join(summary.open_days)}")
+    return "\n".join([*made, *summary.notes])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
