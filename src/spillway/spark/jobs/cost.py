@@ -1,0 +1,277 @@
+"""The cost job: a metered table becomes charges in Parquet, a table on the terminal and a page of HTML.
+
+`OUT/charges/day=…` has the lines, `OUT/cost.html` the report, `OUT/cost.json` the summary. Nothing is kept between
+runs: the same table and the same price lists give the same charges.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spillway.spark.charges import PAIRING_LINES, Plan, Tariff
+from spillway.spark.jobs.metering import TABLE, parse_named, write_whole
+from spillway.spark.prices import MESSAGING_UNITS_MAX, PICO, PriceList, PriceListError, find_list
+from spillway.spark.session import Say, build_session, say_on_stderr
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APP: Final = "spillway-cost"
+CHARGES: Final = "charges"
+PAGE: Final = "cost.html"
+SUMMARY: Final = "cost.json"
+ENTITIES_SHOWN: Final = 20
+CENT: Final = Decimal("0.01")
+
+
+class CostError(ValueError):
+    """What was asked cannot be reported, and why; the user's to mend."""
+
+
+@dataclass(frozen=True)
+class CostConfig:
+    metered: Path  # the `--out` of the metering job
+    out: Path
+    tariff: Tariff
+    month: str = ""  # like 2027-01; all of them by default
+
+    def check(self) -> None:
+        """`CostError`, before anything is started."""
+        if self.month and not re.fullmatch("[0-9]{4}-[0-9]{2}", self.month):
+            raise CostError(f"--month must be like 2027-01, not '{self.month}'")
+        table = self.metered / TABLE
+        if not table.is_dir() or not any(table.glob("day=*")):
+            made = f"`spillway pipeline metering --out {self.metered}` makes them"
+            raise CostError(f"{self.metered} has no metered days: {made}")
+        if self.month and not any(table.glob(f"day={self.month}-*")):
+            raise CostError(f"{self.metered} has no metered days of {self.month}")
+        charges = self.out / CHARGES
+        if charges.exists() and any(not each.name.startswith(("day=", "_", ".")) for each in charges.iterdir()):
+            raise CostError(f"--out: {charges} holds something else, which would be replaced")
+        try:
+            self.tariff.currency()
+        except ValueError as error:
+            raise CostError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Lines taken together. Money as text: exact, and JSON has no decimals."""
+
+    name: str
+    operations: int
+    units: int
+    size_bytes: int
+    cost: str
+    list_cost: str
+
+
+@dataclass
+class CostSummary:
+    out: str
+    currency: str = ""
+    total: str = "0.00"  # rounded once, to the cent
+    total_exact: str = "0"
+    first_day: str = ""
+    last_day: str = ""
+    lines: int = 0
+    pairing: str = "0"
+    by_namespace: list[Sum] = field(default_factory=list)
+    by_line: list[Sum] = field(default_factory=list)
+    by_day: list[dict[str, Any]] = field(default_factory=list)  # day, line, units, cost
+    by_entity: list[Sum] = field(default_factory=list)
+    prices: dict[str, str] = field(default_factory=dict)  # the list of each namespace
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def run(spark: "SparkSession", config: CostConfig, say: Say = say_on_stderr) -> CostSummary:
+    """Raises `CostError` with what is wrong."""
+    from spillway.spark.cost_report import write_report
+    from spillway.spark.pricing import priced, read_metered
+
+    began = time.monotonic()
+    config.check()
+    try:
+        say("pricing: sums by day, to know how far each month had come")
+        lines, plan = priced(spark, read_metered(spark, str(config.metered / TABLE)), config.tariff)
+    except ValueError as error:
+        raise CostError(str(error)) from None
+    charges = config.out / CHARGES
+    if config.month:
+        lines = lines.where(f"substring(day, 1, 7) = '{config.month}'")
+    say(f"pricing: {len(plan.namespace_days):,} days of namespaces into {charges}")
+    lines.repartition("day").sortWithinPartitions("day", "namespace", "entity", "kind", "line").write.mode(
+        "overwrite"
+    ).partitionBy("day").parquet(str(charges))
+    summary = summed_up(spark, str(charges), CostSummary(str(config.out), config.tariff.currency()))
+    check_total(summary, plan, spark, str(charges), config)
+    tariff = config.tariff
+    summary.prices = {name: described(tariff.list_of(name)) for name in sorted({n for n, _ in plan.namespace_days})}
+    summary.notes += plan.notes
+    summary.seconds = round(time.monotonic() - began, 2)
+    write_report(config.out / PAGE, summary, tariff)
+    write_whole(config.out / SUMMARY, json.dumps(asdict(summary), indent=1) + "\n")
+    return summary
+
+
+def described(prices: PriceList) -> str:
+    return f"{prices.name}, {prices.currency}, from {prices.valid_from}"
+
+
+def summed_up(spark: "SparkSession", charges: str, summary: CostSummary) -> CostSummary:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    schema = (
+        "namespace string, entity string, kind string, line string, operations bigint, units bigint, bytes bigint, "
+        "hours bigint, operations_cost decimal(38,12), transfer_cost decimal(38,12), hours_cost decimal(38,12), "
+        "cost decimal(38,12), list_cost decimal(38,12), day string"
+    )
+    table = spark.read.schema(schema).parquet(charges)
+    sums = [F.sum(name).alias(name) for name in ("operations", "units", "bytes", "cost", "list_cost")]
+    # One pass: by day, namespace and line there are few; entities are asked for apart.
+    groups = table.groupBy("day", "namespace", "line").agg(*sums, F.count(F.lit(1)).alias("lines")).collect()
+    if not groups:
+        raise CostError("there is nothing to report: no line is left")
+    total = sum((row["cost"] for row in groups), Decimal(0))
+    summary.total_exact, summary.total = exact(total), str(total.quantize(CENT, ROUND_HALF_UP))
+    summary.first_day, summary.last_day = min(row["day"] for row in groups), max(row["day"] for row in groups)
+    summary.lines = sum(row["lines"] for row in groups)
+    summary.pairing = exact(sum((row["cost"] for row in groups if row["line"] in PAIRING_LINES), Decimal(0)))
+    summary.by_namespace = by_name(groups, "namespace")
+    summary.by_line = by_name(groups, "line")
+    summary.by_day = [
+        {"day": row["day"], "namespace": row["namespace"], "line": row["line"], "units": row["units"]}
+        | {"cost": exact(row["cost"])}
+        for row in sorted(groups, key=lambda row: (row["day"], row["namespace"], row["line"]))
+    ]
+    summary.by_entity = top_entities(table)
+    return summary
+
+
+def top_entities(table: "DataFrame") -> list[Sum]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    sums = [F.sum(name).alias(name) for name in ("operations", "units", "bytes", "cost", "list_cost")]
+    found = (
+        table.where("hours = 0")
+        .groupBy("namespace", "entity")
+        .agg(*sums)
+        .orderBy(F.desc("cost"), F.desc("units"), "namespace", "entity")
+        .limit(ENTITIES_SHOWN)
+        .collect()
+    )
+    return [one_sum(f"{row['namespace']}/{row['entity']}", [row]) for row in found]
+
+
+def by_name(groups: list[Any], name: str) -> list[Sum]:
+    names = sorted({row[name] for row in groups})
+    sums = [one_sum(each, [row for row in groups if row[name] == each]) for each in names]
+    return sorted(sums, key=lambda one: (-Decimal(one.cost), -one.units, one.name))
+
+
+def one_sum(name: str, rows: list[Any]) -> Sum:
+    return Sum(
+        name,
+        sum(row["operations"] for row in rows),
+        sum(row["units"] for row in rows),
+        sum(row["bytes"] for row in rows),
+        exact(sum((row["cost"] for row in rows), Decimal(0))),
+        exact(sum((row["list_cost"] for row in rows), Decimal(0))),
+    )
+
+
+def exact(amount: Decimal) -> str:
+    text = f"{amount:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def check_total(summary: CostSummary, plan: Plan, spark: "SparkSession", charges: str, config: CostConfig) -> None:
+    """The lines that were written come to what the days and hours cost: no line is lost, none counted twice."""
+    if config.month:
+        return
+    transfer = spark.read.parquet(charges).agg({"transfer_cost": "sum"}).collect()[0][0] or Decimal(0)
+    due = plan.total_pico(int(transfer * PICO))
+    found = int(Decimal(summary.total_exact) * PICO)
+    assert found == due, f"the lines come to {found} trillionths, the days to {due}"
+
+
+def shown_cents(amounts: list[Decimal]) -> list[Decimal]:
+    """Rounded to cents so that they add up to the rounded sum: the largest remainders are rounded up."""
+    total = sum(amounts, Decimal(0)).quantize(CENT, ROUND_HALF_UP)
+    floors = [amount.quantize(CENT, "ROUND_FLOOR") for amount in amounts]
+    missing = int((total - sum(floors, Decimal(0))) / CENT)
+    order = sorted(range(len(amounts)), key=lambda at: (floors[at] - amounts[at], at))
+    for at in order[:missing]:
+        floors[at] += CENT
+    return floors
+
+
+# -- for spark-submit ---------------------------------------------------------------------------------------------
+
+
+def make_tariff(prices: list[str], messaging_units: int, aliases: Mapping[str, str]) -> Tariff:
+    """From `--prices LIST` and `--prices NAMESPACE=LIST`. `PriceListError`, `CostError`."""
+    if not 1 <= messaging_units <= MESSAGING_UNITS_MAX:
+        raise CostError(f"--messaging-units must be from 1 to {MESSAGING_UNITS_MAX}, not {messaging_units}")
+    default, of_namespace = find_list("standard"), {}
+    for text in prices:
+        name, wanted = parse_named(text)
+        if name:
+            of_namespace[name] = find_list(wanted)
+        else:
+            default = find_list(wanted)
+    return Tariff(default, of_namespace, messaging_units, aliases)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=APP, description="What a metered table costs (docs/cost.md).")
+    parser.add_argument("--metered", required=True, type=Path)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--prices", action="append", default=[], metavar="[NAMESPACE=]LIST")
+    parser.add_argument("--messaging-units", type=int, default=1)
+    parser.add_argument("--alias", action="append", default=[], metavar="NAME=NAMESPACE")
+    parser.add_argument("--month", default="")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    try:
+        aliases = dict(parse_named(text) for text in given.alias)
+        tariff = make_tariff(given.prices, given.messaging_units, aliases)
+        summary = run(build_session(APP), CostConfig(given.metered, given.out, tariff, given.month))
+    except (CostError, PriceListError) as error:
+        sys.stderr.write(f"spillway: {error}\n")
+        return 1
+    sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")
+    return 0
+
+
+def words_of(summary: CostSummary) -> str:
+    """A table that any terminal can show."""
+    costs = shown_cents([Decimal(one.cost) for one in summary.by_line])
+    rows = [("line", "operations", "units", summary.currency, "at list price")]
+    for one, cost in zip(summary.by_line, costs, strict=True):
+        rows.append((one.name, f"{one.operations:,}", f"{one.units:,}", f"{cost:,}", shown_list(one.list_cost)))
+    operations = sum(one.operations for one in summary.by_line)
+    units = sum(one.units for one in summary.by_line)
+    rows.append(("all", f"{operations:,}", f"{units:,}", f"{Decimal(summary.total):,}", ""))
+    widths = [max(len(row[at]) for row in rows) for at in range(5)]
+    told = [f"{summary.first_day} to {summary.last_day}: {summary.currency} {Decimal(summary.total):,}"]
+    for row in rows:
+        told.append("  ".join([row[0].ljust(widths[0]), *(row[at].rjust(widths[at]) for at in range(1, 5))]).rstrip())
+    return "\n".join([*told, *summary.notes, f"{Path(summary.out) / PAGE}"])
+
+
+def shown_list(amount: str) -> str:
+    value = Decimal(amount)
+    return f"{value.quantize(CENT, ROUND_HALF_UP):,}" if value >= 1 or not value else f"{value:.6f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
