@@ -31,7 +31,7 @@ CUTS ?= 60
 SPARK_KILLS ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-compiled lint format serve bench bench-paired bench-spark scorecard killtest spark-kills powercut lab-soak load clean
+.PHONY: help demo test test-python test-spark test-compiled lint format serve bench bench-paired bench-spark bench-cost scorecard killtest spark-kills powercut lab-soak load clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +76,9 @@ bench: $(DEV) $(COMPILED) ## rates, CPU per message and latency, compiled and no
 
 bench-paired: $(DEV) $(COMPILED) ## what pairing costs, what callers see of an outage, how fast a backlog comes home
 	@$(VENV_PYTHON) bench/paired.py
+
+bench-cost: $(DEV) ## metering and cost on Spark over 5 and 50 million ledger rows: time and memory
+	@$(VENV_PYTHON) bench/cost.py
 
 scorecard: $(DEV) $(JS) ## every promise of the contract, the tests that show it, and their result
 	@$(VENV_PYTHON) tools/scorecard.py

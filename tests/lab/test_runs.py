@@ -45,7 +45,7 @@ def left_behind(directory: Path) -> list[str]:
 @pytest.mark.parametrize("scenario", ["kill", "freeze", "disabled-entity"])
 def test_an_outage_in_the_middle_loses_nothing_and_no_caller_hears_of_it(scenario: str, tmp_path: Path) -> None:
     report, kept = tmp_path / "report.html", tmp_path / "kept"
-    options = ("--messages", str(MESSAGES), "--rate", "2000", "--json", "--report", str(report), "--keep", str(kept))
+    options = ("--messages", str(MESSAGES), "--json", "--report", str(report), "--keep", str(kept))
     done = spillway_lab("--scenario", scenario, *options)
     assert done.returncode == 0, done.stderr
     found = last_line(done)

@@ -2,6 +2,7 @@
 
 import typer
 
+from spillway.cli.pipeline_cost import cost, metering, what_if
 from spillway.cli.pipeline_syphon import syphon
 
 group = typer.Typer(
@@ -15,3 +16,6 @@ def pipeline() -> None:
 
 
 group.command("syphon")(syphon)
+group.command("metering")(metering)
+group.command("cost")(cost)
+group.command("what-if")(what_if)
