@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tests.tools.broker_process import BrokerProcess
 
 
+pytestmark = pytest.mark.timeout(600)  # the first of them starts Spark, each has several jobs
+
+
 def typed(*words: str) -> str:
     result = CliRunner().invoke(make_app(), ["pipeline", *words], catch_exceptions=False)
     assert result.exit_code == 0

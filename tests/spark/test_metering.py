@@ -22,6 +22,7 @@ from tests.tools.broker_process import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(600)  # the first of them starts Spark, each has several jobs
 DAY_S = 86_400
 NOON = 1_798_804_800  # 2027-01-01T12:00:00Z
 
