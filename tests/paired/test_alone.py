@@ -1,5 +1,6 @@
 """The library needs nothing of our broker."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -12,15 +13,17 @@ from tests.paired.namespaces import Namespaces
 PROGRAM = """
 import asyncio, datetime, sys
 from azure.servicebus import ServiceBusMessage
-from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
+from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions, sync
 
-async def main(primary, secondary, ca_file, path):
+async def main(primary, secondary, ca_file, path, away):
     first = MessagingFactory.from_connection_string(primary, operation_timeout=10)
     second = MessagingFactory.from_connection_string(secondary, operation_timeout=10)
     manager = NamespaceManager.from_connection_string(secondary, ca_file=ca_file)
     async with first, second, manager:
         await first.pair_namespace(SendAvailabilityPairedNamespaceOptions(manager, second, 1, datetime.timedelta(0)))
         await first.create_message_sender(path).send_messages(ServiceBusMessage("alone"))
+        await first.create_message_sender(away).send_messages(ServiceBusMessage("diverted"))
+        print(first.counters["diverted"], f"{first.namespace_name}/x-servicebus-transfer/0")
     rooms = {name.split(".")[1] for name in sys.modules if name.startswith("spillway.")}
     print(*sorted(rooms))
 
@@ -28,17 +31,20 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_it_runs_with_all_rooms_of_the_broker_absent(namespaces: Namespaces, tmp_path: Path) -> None:
-    path = namespaces.queue()
+async def test_it_runs_with_all_rooms_of_the_broker_absent(namespaces: Namespaces, tmp_path: Path) -> None:
+    """Sends to a primary that is well, and to the backlog; both are other processes."""
+    path, away = namespaces.queue(), namespaces.queue()
+    faults = namespaces.refuse(away)
     source = Path(spillway.__file__).parent
     package = tmp_path / "spillway"
     package.mkdir()
     shutil.copy(source / "__init__.py", package)
     for room in ("paired", "model"):
         shutil.copytree(source / room, package / room)
-    done = subprocess.run(
+    done = await asyncio.to_thread(
+        subprocess.run,
         [sys.executable, "-c", PROGRAM, namespaces.primary.connection_string, namespaces.secondary.connection_string]
-        + [str(namespaces.secondary.ca_file), path],
+        + [str(namespaces.secondary.ca_file), path, away],
         capture_output=True,
         text=True,
         check=False,
@@ -47,4 +53,8 @@ def test_it_runs_with_all_rooms_of_the_broker_absent(namespaces: Namespaces, tmp
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["model", "paired"]
+    count, backlog, *rooms = done.stdout.split()
+    assert (count, rooms) == ("1", ["model", "paired"])
+    assert await namespaces.bodies(namespaces.primary, path) == ["alone"]
+    assert await namespaces.bodies(namespaces.secondary, backlog) == ["diverted"]
+    faults.clear()
