@@ -190,7 +190,7 @@ def test_imports_follow_the_houses_direction(file: Path) -> None:
 
 def test_what_spark_looks_for_only_points_into_the_room() -> None:
     found = [one for file in FOR_SPARK.rglob("*.py") for one in imports_of(file)]
-    assert {one.module.rpartition(".")[0] for one in found} <= {"spillway.spark"}
+    assert {one.module for one in found} == {"spillway.spark.source"}
 
 
 def test_only_the_command_line_and_the_lab_know_the_room_of_spark() -> None:

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import DataType, IntegerType, MapType, NullType, StringType, StructField, StructType
 
 from spillway.amqp.types import Int, Timestamp
 from spillway.client import OutgoingMessage
+from spillway.spark.options import OptionError, write_options
+from spillway.spark.outgoing import check_columns
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -89,29 +92,46 @@ def test_a_stream_is_written(spark: "SparkSession", bus: Bus, tmp_path: Path) ->
     assert bus.bodies(target) == ["one", "two"]
 
 
+TEXT, NUMBER = StringType(), IntegerType()
+GOOD: dict[str, DataType] = {"body": TEXT, "message_id": TEXT}
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"message_id": TEXT}, r"there is no column body \(binary or string\)"),
+        ({**GOOD, "body": NUMBER}, "column body is int: it has to be binary or string"),
+        ({"body": TEXT}, "there is no column message_id. A task that is tried again"),
+        ({**GOOD, "mesage_id": TEXT}, "column 'mesage_id' is no part of a message: did you mean message_id"),
+        ({**GOOD, "customer": TEXT}, "column 'customer' is no part of a message: a write takes body, message_id"),
+        ({**GOOD, "time_to_live_ms": TEXT}, "time_to_live_ms is string: it has to be a whole number"),
+        ({**GOOD, "scheduled_enqueue_time": TEXT}, "scheduled_enqueue_time is string: it has to be a timestamp"),
+        ({**GOOD, "application_properties": MapType(NUMBER, TEXT)}, "a map from string to one simple type"),
+        ({**GOOD, "property_types": MapType(TEXT, TEXT)}, "property_types says what the texts"),
+        ({**GOOD, "message_id": NullType()}, "column message_id is void: it has to be string"),
+        ({**GOOD, "Body": TEXT}, "two columns have the same name"),
+    ],
+)
+def test_columns_that_make_no_message_are_named(columns: dict[str, DataType], said: str) -> None:
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+    with pytest.raises(OptionError, match=said):
+        check_columns(schema, write_options({"secretName": "X", "entity": "q"}))
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("'x' AS message_id", {}, "there is no column body"),
         ("1 AS body, 'x' AS message_id", {}, "column body is int: it has to be binary or string"),
-        ("'x' AS body", {}, "there is no column message_id. A task that is tried again"),
-        ("'x' AS body, 'x' AS mesage_id", {}, "column 'mesage_id' is no part of a message: did you mean message_id"),
-        ("'x' AS body, 'x' AS message_id, 'x' AS time_to_live_ms", {}, "time_to_live_ms is string"),
-        ("'x' AS body, 'x' AS message_id, map(1, 2) AS application_properties", {}, "a map from string to one simple"),
         ("'x' AS body, 'x' AS message_id", {"entity": "no-such-queue"}, "there is no entity 'no-such-queue'"),
         ("'x' AS body, 'x' AS message_id", {"mode": "peeklock"}, "mode is an option of a read, not of a write"),
-        ("'x' AS body, NULL AS message_id", {}, "column message_id is void: it has to be string"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_sent(
     spark: "SparkSession", bus: Bus, columns: str, options: dict[str, str], said: str
 ) -> None:
-    frame = spark.sql(f"SELECT {columns}")
-    chosen = {"entity": "$queue", **options}
-    if chosen["entity"] == "$queue":
-        chosen["entity"] = bus.queue()
+    chosen = {"entity": "orders", **options}
     with pytest.raises(PySparkException, match=said):
-        frame.write.format("servicebus").options(**bus.options, **chosen).mode("append").save()
+        spark.sql(f"SELECT {columns}").write.format("servicebus").options(**bus.options, **chosen).mode("append").save()
 
 
 def test_a_key_that_may_only_listen_cannot_write(spark: "SparkSession", bus: Bus) -> None:

@@ -110,6 +110,7 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._read = BrowseRead(options, schema)
         self._target: dict[str, int] | None = None  # of a run that takes what is there now
+        self._latest = dict.fromkeys(options.entities, 0)  # planned so far: nothing before it is looked at again
 
     def initialOffset(self) -> dict[str, int]:
         return hub().run(_beginnings(hub(), self._read.options))
@@ -126,13 +127,13 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check_offset(start, options)
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         ends = hub().run(_ends(hub(), options, start, count_max))
-        if self._target is None:
-            return ends
-        return {entity: max(start[entity], min(end, self._target[entity])) for entity, end in ends.items()}
+        if self._target is not None:
+            ends = {entity: max(start[entity], min(end, self._target[entity])) for entity, end in ends.items()}
+        self._latest = ends
+        return ends
 
     def reportLatestOffset(self) -> dict[str, int] | None:
-        start = dict.fromkeys(self._read.options.entities, 0)
-        return hub().run(_ends(hub(), self._read.options, start, None))
+        return hub().run(_ends(hub(), self._read.options, self._latest, None))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         options = self._read.options
@@ -165,14 +166,13 @@ async def _ends(the_hub: Hub, options: ReadOptions, start: dict[str, int], count
     managements = {entity: the_hub.management(connection, entity) for entity in options.entities}
     try:
         firsts = await asyncio.gather(*[first_from(managements[name], start[name]) for name in options.entities])
-        waiting = [name for name, first in zip(options.entities, firsts, strict=True) if first is not None]
+        waiting = [(name, first) for name, first in zip(options.entities, firsts, strict=True) if first is not None]
         share = None if count_max is None else max(1, count_max // max(1, len(waiting)))
-        if count_max is not None and len(waiting) > count_max:
-            waiting = waiting[:count_max]
-        ends = await asyncio.gather(*[end_of(managements[name], start[name], share) for name in waiting])
+        waiting = waiting[:count_max]
+        ends = await asyncio.gather(*[end_of(managements[name], first, share) for name, first in waiting])
     except ClientError as error:
         raise plain(error, ", ".join(options.entities[:5]), "Listen") from None
-    return {**start, **dict(zip(waiting, ends, strict=True))}
+    return {**start, **{name: end for (name, _), end in zip(waiting, ends, strict=True)}}
 
 
 async def _ranges(the_hub: Hub, options: ReadOptions) -> list[InputPartition]:

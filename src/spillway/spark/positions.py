@@ -58,11 +58,8 @@ async def last_of(management: Management, at_least: int) -> int:
     return low
 
 
-async def end_of(management: Management, start: int, count_max: int | None) -> int:
-    """Where a batch that starts here ends (exclusive): never more than `count_max` messages, none left out."""
-    first = await first_from(management, start)
-    if first is None:
-        return start
+async def end_of(management: Management, first: int, count_max: int | None) -> int:
+    """Where a batch with this first message ends (exclusive): never more than `count_max` messages, none left out."""
     if count_max is not None and await first_from(management, first + count_max) is not None:
         return first + count_max  # sequence numbers may have gaps: these are at most as many messages
     return await last_of(management, first) + 1
