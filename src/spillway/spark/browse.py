@@ -65,7 +65,7 @@ class _Pages:
         left = partition.count_max or None
         coming = self.hub.start(self._peek(partition.start))
         while True:
-            messages = [each for each in coming.result() if (each.sequence_number or 0) < partition.end]
+            messages = _before(partition.end, coming.result())
             if not messages:
                 return
             last = messages[-1].sequence_number or 0
@@ -87,6 +87,13 @@ class _Pages:
             return await management.peek(start, count, session_id=self.partition.session_id, omit_body=self.omits_body)
         except ClientError as error:
             raise plain(error, self.partition.entity, "Listen") from None
+
+
+def _before(end: int, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    """They come in order, so the last one tells whether any has to go."""
+    if not messages or (messages[-1].sequence_number or 0) < end:
+        return messages
+    return [message for message in messages if (message.sequence_number or 0) < end]
 
 
 class BrowseReader(DataSourceReader):

@@ -88,7 +88,7 @@ class Keeper:
 
 def interval(messages: Sequence[ReceivedMessage]) -> float:
     """How long to wait between renewals of these."""
-    until_ms = min((message.locked_until_ms or 0 for message in messages), default=0)
+    until_ms = messages[0].locked_until_ms or 0  # of those that came together the first has the shortest lock
     return min(INTERVAL_S_MAX, max(INTERVAL_S_MIN, (until_ms / 1000 - time.time()) / PART))
 
 

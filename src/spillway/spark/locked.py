@@ -6,7 +6,7 @@ carries its lock token, and whoever has stored the row settles it (`spillway.spa
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -79,17 +79,18 @@ class Reception:
         self._sessions = list(partition.sessions or ())
         self._waits_s = options.max_wait_s
 
-    def chunks(self) -> Iterator[list[ReceivedMessage]]:
+    def chunks(self) -> Generator[list[ReceivedMessage], None, None]:
         coming = self._hub.start(self._next())
-        is_handed_out = False
         try:
             while messages := coming.result():
                 coming = self._hub.start(self._next())
                 yield messages
-            is_handed_out = True
-        finally:
+        except GeneratorExit:
             # A task that wants no more rows gives back what nobody has seen.
-            self._hub.run(self._end([] if is_handed_out else coming.result()))
+            self._hub.run(self._give_back(coming.result()))
+            raise
+        finally:
+            self._hub.run(self._end())
 
     async def _next(self) -> list[ReceivedMessage]:
         """The next messages; none when there are no more, or enough."""
@@ -155,12 +156,15 @@ class Reception:
         else:
             await receiver.close()
 
-    async def _end(self, unseen: list[ReceivedMessage]) -> None:
+    async def _give_back(self, unseen: list[ReceivedMessage]) -> None:
         receiver = self._receiver
-        if receiver is not None and receiver.error is None:
-            for message in unseen:
-                if not message.is_settled:
-                    receiver.release(message)
+        if receiver is None or receiver.error is not None:
+            return
+        for message in unseen:
+            if not message.is_settled:
+                receiver.release(message)
+
+    async def _end(self) -> None:
         try:
             await self._let_go()
         except ClientError:

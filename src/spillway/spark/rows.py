@@ -2,23 +2,78 @@
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, decode_value
-from spillway.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA
+from spillway.amqp.message import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    DATA,
+    Header,
+    Properties,
+    Sections,
+    decode_body_value,
+    decode_data_bodies,
+    decode_header,
+    decode_map,
+    decode_properties,
+    split_sections,
+)
 from spillway.amqp.types import Described
 from spillway.client import ReceivedMessage
-from spillway.dialect.annotations import ENQUEUE_SEQUENCE_NUMBER, PARTITION_KEY
+from spillway.dialect.annotations import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    DEAD_LETTER_SOURCE,
+    ENQUEUE_SEQUENCE_NUMBER,
+    ENQUEUED_TIME,
+    LOCKED_UNTIL,
+    MESSAGE_STATE,
+    PARTITION_KEY,
+    SCHEDULED_ENQUEUE_TIME,
+    SEQUENCE_NUMBER,
+)
 from spillway.spark.options import BINARY, JSON, ReadOptions
 from spillway.spark.schema import BODY, BODY_ERROR, BODY_QUARANTINE, RAW
-from spillway.spark.values import EPOCH, MS_MAX, MS_MIN, plain_value, text_of, type_name
+from spillway.spark.values import MS_MAX, MS_MIN, plain_value, text_of, type_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-Read = Callable[[ReceivedMessage], object]
+
+_NO_HEADER: Final = Header()
+_NO_PROPERTIES: Final = Properties()
+_NO_MAP: Final[dict[object, object]] = {}
+
+
+class Parts:
+    """A message with the sections that some column needs, each decoded once.
+
+    `ReceivedMessage` decodes when it is asked, behind a mutex for each of them: too dear for every cell.
+    """
+
+    __slots__ = ("annotations", "application_properties", "header", "message", "properties", "sections")
+
+    def __init__(self, message: ReceivedMessage, needs: frozenset[str]) -> None:
+        raw = message.raw
+        self.message = message
+        self.sections: Sections = split_sections(raw, Budget(MESSAGE_ELEMENTS_MAX))
+        self.header: Header = _NO_HEADER
+        self.properties: Properties = _NO_PROPERTIES
+        self.annotations: dict[object, object] = _NO_MAP
+        self.application_properties: dict[object, object] = _NO_MAP
+        if "header" in needs:
+            self.header = decode_header(raw, self.sections)
+        if "properties" in needs:
+            self.properties = decode_properties(raw, self.sections)
+        if "annotations" in needs:
+            self.annotations = decode_map(raw, self.sections.message_annotations)
+        if "application" in needs:
+            self.application_properties = decode_map(raw, self.sections.application_properties)
+
+
+Read = Callable[[Parts], object]
 
 STATES: Final = {0: "active", 1: "deferred", 2: "scheduled"}
 BODY_TYPES: Final = {DATA: "data", AMQP_VALUE: "value", AMQP_SEQUENCE: "sequence"}
@@ -35,22 +90,24 @@ class RowMaker:
         self._options = options
         self._namespace = namespace
         self._has_bodies = bool({BODY, BODY_ERROR, BODY_QUARANTINE} & set(self._names))
+        self._needs = frozenset(need for name in self._names for need in _NEEDS.get(name, "").split())
 
     def batch(self, entity: str, messages: Sequence[ReceivedMessage]) -> "pa.RecordBatch":
         """One row a message, in their order."""
         import pyarrow as pa
 
-        columns = self._body_columns(messages) if self._has_bodies else {}
+        rows = [Parts(message, self._needs) for message in messages]
+        columns = self._body_columns(rows) if self._has_bodies else {}
         columns["namespace"] = [self._namespace] * len(messages)
         columns["entity"] = [entity] * len(messages)
         arrays = [
-            pa.array(columns[name] if name in columns else list(map(_READS[name], messages)), type=field.type)
+            pa.array(columns[name] if name in columns else list(map(_READS[name], rows)), type=field.type)
             for name, field in zip(self._names, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _body_columns(self, messages: Sequence[ReceivedMessage]) -> dict[str, Any]:
-        bodies = [body_bytes(message) for message in messages]
+    def _body_columns(self, rows: Sequence[Parts]) -> dict[str, Any]:
+        bodies = [body_bytes(row.message.raw, row.sections) for row in rows]
         if self._options.body_format == BINARY:
             return {BODY: bodies}
         read = read_json if self._options.body_format == JSON else read_string
@@ -65,31 +122,31 @@ class RowMaker:
         return {BODY: texts, BODY_ERROR: errors, BODY_QUARANTINE: quarantined}
 
 
-def body_bytes(message: ReceivedMessage) -> bytes:
+def body_bytes(raw: bytes, sections: Sections) -> bytes:
     """Data as it is; a value that is text or bytes as those; any other value as JSON."""
-    kind = message.sections.body_kind
+    kind = sections.body_kind
     if kind == DATA:
-        return message.body
+        return b"".join([raw[at:end] for at, end in decode_data_bodies(raw, sections)])
     if kind == AMQP_VALUE:
-        value = message.value
+        value = decode_body_value(raw, sections)
         if isinstance(value, str):
             return value.encode("utf-8", "surrogatepass")
         if isinstance(value, bytes):
             return bytes(value)
         return json.dumps(plain_value(value)).encode()
     if kind == AMQP_SEQUENCE:
-        return json.dumps(plain_value(_sequences(message))).encode()
+        return json.dumps(plain_value(_sequences(raw, sections))).encode()
     return b""
 
 
-def _sequences(message: ReceivedMessage) -> list[object]:
+def _sequences(raw: bytes, sections: Sections) -> list[object]:
     """The items of all its sections, one after the other."""
-    body = message.sections.body
+    body = sections.body
     found: list[object] = []
     at = body.start
     budget = Budget(MESSAGE_ELEMENTS_MAX)
     while at < body.end:
-        value, at = decode_value(message.raw, at, body.end, budget)
+        value, at = decode_value(raw, at, body.end, budget)
         assert isinstance(value, Described) and isinstance(value.value, list), "sections were checked"
         found += value.value
     return found
@@ -123,66 +180,88 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON value")
 
 
-def _moment(ms: int | None) -> datetime | None:
-    if ms is None or not MS_MIN <= ms <= MS_MAX:
-        return None
-    return EPOCH + timedelta(milliseconds=ms)
+def _moment(ms: int | None) -> int | None:
+    """In microseconds, as Arrow keeps it; none where no calendar goes."""
+    return None if ms is None or not MS_MIN <= ms <= MS_MAX else ms * 1000
 
 
 def _text(value: object) -> str | None:
     return value if type(value) is str else text_of(value)
 
 
-def _expires_at(message: ReceivedMessage) -> datetime | None:
-    at_ms = message.properties.absolute_expiry_time
-    ttl_ms, enqueued_ms = message.header.ttl_ms, message.enqueued_time_ms
+def _expires_at(row: Parts) -> int | None:
+    at_ms = row.properties.absolute_expiry_time
+    ttl_ms, enqueued_ms = row.header.ttl_ms, _number(row, ENQUEUED_TIME)
     if at_ms is None and ttl_ms is not None and enqueued_ms is not None:
         at_ms = enqueued_ms + ttl_ms
     return _moment(at_ms)
 
 
-def _number(message: ReceivedMessage, name: str) -> int | None:
-    value = message.annotations.get(name)
+def _number(row: Parts, name: str) -> int | None:
+    value = row.annotations.get(name)
     return value if isinstance(value, int) else None
 
 
-def _texts(message: ReceivedMessage) -> list[tuple[str, str | None]]:
-    return [(str(name), text_of(value)) for name, value in message.application_properties.items()]
+def _state(row: Parts) -> str:
+    state = _number(row, MESSAGE_STATE) or 0
+    return STATES.get(state, str(state))
 
 
-def _types(message: ReceivedMessage) -> list[tuple[str, str]]:
-    return [(str(name), type_name(value)) for name, value in message.application_properties.items()]
+def _texts(row: Parts) -> list[tuple[str, str | None]]:
+    return [(str(name), text_of(value)) for name, value in row.application_properties.items()]
 
 
-def _lock_token(message: ReceivedMessage) -> str | None:
-    return None if message.lock_token is None else str(message.lock_token)
+def _types(row: Parts) -> list[tuple[str, str]]:
+    return [(str(name), type_name(value)) for name, value in row.application_properties.items()]
+
+
+def _lock_token(row: Parts) -> str | None:
+    token = row.message.lock_token
+    return None if token is None else str(token)
 
 
 _READS: Final[dict[str, Read]] = {
-    "sequence_number": lambda message: message.sequence_number,
-    "enqueued_sequence_number": lambda message: _number(message, ENQUEUE_SEQUENCE_NUMBER),
-    "enqueued_time": lambda message: _moment(message.enqueued_time_ms),
-    "state": lambda message: STATES.get(message.state, str(message.state)),
-    "delivery_count": lambda message: message.delivery_count,
+    "sequence_number": lambda row: _number(row, SEQUENCE_NUMBER),
+    "enqueued_sequence_number": lambda row: _number(row, ENQUEUE_SEQUENCE_NUMBER),
+    "enqueued_time": lambda row: _moment(_number(row, ENQUEUED_TIME)),
+    "state": _state,
+    "delivery_count": lambda row: row.header.delivery_count or 0,
     "lock_token": _lock_token,
-    "locked_until": lambda message: _moment(message.locked_until_ms),
-    "message_id": lambda message: _text(message.message_id),
-    "session_id": lambda message: message.properties.group_id,
-    "partition_key": lambda message: _text(message.annotations.get(PARTITION_KEY)),
-    "correlation_id": lambda message: _text(message.properties.correlation_id),
-    "subject": lambda message: message.properties.subject,
-    "content_type": lambda message: _text(message.properties.content_type),
-    "to": lambda message: message.properties.to,
-    "reply_to": lambda message: message.properties.reply_to,
-    "reply_to_session_id": lambda message: message.properties.reply_to_group_id,
-    "time_to_live_ms": lambda message: message.header.ttl_ms,
+    "locked_until": lambda row: _moment(_number(row, LOCKED_UNTIL)),
+    "message_id": lambda row: _text(row.properties.message_id),
+    "session_id": lambda row: row.properties.group_id,
+    "partition_key": lambda row: _text(row.annotations.get(PARTITION_KEY)),
+    "correlation_id": lambda row: _text(row.properties.correlation_id),
+    "subject": lambda row: row.properties.subject,
+    "content_type": lambda row: _text(row.properties.content_type),
+    "to": lambda row: row.properties.to,
+    "reply_to": lambda row: row.properties.reply_to,
+    "reply_to_session_id": lambda row: row.properties.reply_to_group_id,
+    "time_to_live_ms": lambda row: row.header.ttl_ms,
     "expires_at": _expires_at,
-    "scheduled_enqueue_time": lambda message: _moment(message.scheduled_enqueue_time_ms),
-    "dead_letter_reason": lambda message: _text(message.dead_letter_reason),
-    "dead_letter_error_description": lambda message: _text(message.dead_letter_description),
-    "dead_letter_source": lambda message: _text(message.dead_letter_source),
+    "scheduled_enqueue_time": lambda row: _moment(_number(row, SCHEDULED_ENQUEUE_TIME)),
+    "dead_letter_reason": lambda row: _text(row.application_properties.get(DEAD_LETTER_REASON)),
+    "dead_letter_error_description": lambda row: _text(row.application_properties.get(DEAD_LETTER_DESCRIPTION)),
+    "dead_letter_source": lambda row: _text(row.annotations.get(DEAD_LETTER_SOURCE)),
     "application_properties": _texts,
     "property_types": _types,
-    "body_type": lambda message: BODY_TYPES.get(message.sections.body_kind, "none"),
-    RAW: lambda message: message.raw,
+    "body_type": lambda row: BODY_TYPES.get(row.sections.body_kind, "none"),
+    RAW: lambda row: row.message.raw,
+}
+
+# Which sections a column is read from.
+_IN_ANNOTATIONS: Final = (
+    "sequence_number enqueued_sequence_number enqueued_time state locked_until partition_key scheduled_enqueue_time "
+    "dead_letter_source"
+)
+_IN_PROPERTIES: Final = "message_id session_id correlation_id subject content_type to reply_to reply_to_session_id"
+_NEEDS: Final[dict[str, str]] = {
+    **dict.fromkeys(_IN_ANNOTATIONS.split(), "annotations"),
+    **dict.fromkeys(_IN_PROPERTIES.split(), "properties"),
+    **dict.fromkeys(("delivery_count", "time_to_live_ms"), "header"),
+    "expires_at": "header properties annotations",
+    "dead_letter_reason": "application",
+    "dead_letter_error_description": "application",
+    "application_properties": "application",
+    "property_types": "application",
 }

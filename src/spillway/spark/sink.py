@@ -5,6 +5,7 @@ duplicate detection drops them.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
@@ -76,7 +77,9 @@ class Sending:
         posted: list[asyncio.Future[None]] = []
         for entity, _, encoded in messages:
             sender = self._senders.get(entity) or await self._attach(entity)
-            await sender.ready()
+            if sender.error is None:
+                with contextlib.suppress(ClientError):  # of the link: what is posted on it then says the same
+                    await sender.ready()
             posted.append(sender.post_raw(encoded))
         outcomes = await asyncio.gather(*posted, return_exceptions=True)
         for outcome in outcomes:
