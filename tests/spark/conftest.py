@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# The first test also waits for Spark to start. One that is cut off in the middle of a call to Java leaves the session
+# unusable for all that come after it.
+TEST_S_MAX = 280
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TEST_S_MAX))
+
+
 @pytest.fixture(scope="session")
 def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where Spark writes down what it did, for those who look for what must not be there."""

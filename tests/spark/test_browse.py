@@ -5,7 +5,7 @@ import asyncio
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
-from spillway.client import OutgoingMessage, connect
+from spillway.client import OutgoingMessage, ReceivedMessage, connect
 from spillway.spark.browse import BrowseStreamReader, RangePartition
 from spillway.spark.options import read_options
 from tests.spark.bus import Bus, run
@@ -33,7 +33,7 @@ def with_gaps(bus: Bus, count: int, kept: set[int]) -> str:
     async def work() -> None:
         async with await connect(bus.broker.connection_string) as connection:
             receiver = await connection.receiver(queue)
-            messages = []
+            messages: list[ReceivedMessage] = []
             while len(messages) < count:
                 messages += await receiver.receive(count, 5)
             await asyncio.gather(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
+from spillway.spark.queries import run_to_end
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -30,17 +31,15 @@ def test_no_plan_log_checkpoint_or_event_file_has_the_key(
         for kind in ("EXTENDED", "FORMATTED", "CODEGEN")
     ]
     plans.append(str(frame))
-    query = (
+    writer = (
         spark.readStream.format("servicebus")
         .option("connectionString", canary)
         .load(queue)
         .writeStream.format("servicebus")
         .options(**bus.options)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(target)
     )
-    assert query.awaitTermination(90)
+    query = run_to_end(lambda: writer.trigger(availableNow=True).start(target), 90)
     plans += [str(progress) for progress in query.recentProgress]
     errors = []
     wrong = canary.replace(key, key[:-4] + "AAA=")

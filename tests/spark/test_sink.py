@@ -12,6 +12,7 @@ from spillway.amqp.types import Int, Timestamp
 from spillway.client import OutgoingMessage
 from spillway.spark.options import OptionError, write_options
 from spillway.spark.outgoing import check_columns
+from spillway.spark.queries import run_to_end
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -82,13 +83,8 @@ def test_each_row_goes_to_its_own_entity_with_an_id_from_its_content(spark: "Spa
 def test_a_stream_is_written(spark: "SparkSession", bus: Bus, tmp_path: Path) -> None:
     source, target = bus.queue("one", "two"), bus.queue()
     frame = spark.readStream.format("servicebus").options(**bus.options).load(source)
-    query = (
-        frame.writeStream.format("servicebus")
-        .options(**bus.options, checkpointLocation=str(tmp_path))
-        .trigger(availableNow=True)
-        .start(target)
-    )
-    assert query.awaitTermination(90)
+    writer = frame.writeStream.format("servicebus").options(**bus.options, checkpointLocation=str(tmp_path))
+    run_to_end(lambda: writer.trigger(availableNow=True).start(target), 90)
     assert bus.bodies(target) == ["one", "two"]
 
 

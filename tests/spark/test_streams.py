@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spillway.client import OutgoingMessage
+from spillway.spark.queries import run_to_end
 from spillway.spark.settle import Settled, settle
 from tests.spark.bus import Bus
 
@@ -22,13 +23,8 @@ def stream(spark: "SparkSession", bus: Bus, entity: str, **options: Any) -> "Dat
 
 def run_now(frame: "DataFrame", checkpoint: Path, each: Callable[["DataFrame", int], None]) -> list[int]:
     """Take what is there now; how many rows each batch had."""
-    query = (
-        frame.writeStream.foreachBatch(each)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
+    writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
+    query = run_to_end(lambda: writer.trigger(availableNow=True).start(), 120)
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
 

@@ -1,0 +1,34 @@
+"""Running streaming queries to their end."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Spark gives the Python process of a source ten seconds to start, whatever the machine is doing, and says this after.
+# The query has done nothing by then.
+NOT_BEGUN: Final = "Python worker failed to connect back"
+TRIES_MAX: Final = 5
+
+
+def run_to_end(start: "Callable[[], StreamingQuery]", timeout_s: float | None = None) -> "StreamingQuery":
+    """Start a query that ends by itself and wait for it; one that was not begun on a busy machine is started again.
+
+    Raises what the query failed with, or TimeoutError.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for tries in range(1, TRIES_MAX + 1):
+        query = start()
+        try:
+            has_ended = query.awaitTermination() if timeout_s is None else query.awaitTermination(timeout_s)  # type: ignore[arg-type]
+        except StreamingQueryException as error:
+            if NOT_BEGUN in str(error) and not query.recentProgress and tries < TRIES_MAX:
+                continue
+            raise
+        if has_ended is False:
+            query.stop()
+            raise TimeoutError(f"the query has not ended after {timeout_s:g} s")
+        return query
+    raise AssertionError("the last try returns or raises")
