@@ -2,12 +2,13 @@
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spillway.client import OutgoingMessage
+from spillway.client import OutgoingMessage, ReceivedMessage, connect
 from spillway.spark.link import hub
 from spillway.spark.locked import LockedPartition, LockedReader, Reception, plan
 from spillway.spark.options import ReadOptions, read_options
 from spillway.spark.settle import settle_on_executor
-from tests.spark.bus import Bus
+from spillway.spark.tokens import renew_tokens, settle_tokens
+from tests.spark.bus import Bus, run
 
 
 def options(bus: Bus, entity: str, **given: str) -> ReadOptions:
@@ -59,3 +60,24 @@ def test_a_session_that_another_holds_is_theirs(bus: Bus) -> None:
 
 def _two_columns() -> StructType:
     return StructType([StructField(name, StringType()) for name in ("session_id", "lock_token")])
+
+
+async def _sequence_of_renewals(bus: Bus, queue: str) -> tuple[int, int, int]:
+    async with await connect(bus.broker.connection_string) as connection:
+        receiver = await connection.receiver(queue)
+        messages: list[ReceivedMessage] = []
+        while len(messages) < 600:
+            messages += await receiver.receive(600, 5)
+        tokens = [message.lock_token for message in messages if message.lock_token is not None]
+        management = connection.management(queue)
+        every = len(await renew_tokens(management, tokens))
+        await settle_tokens(management, tokens[:100])
+        some = len(await renew_tokens(management, tokens))
+        lost = await settle_tokens(management, tokens)
+        assert lost == tokens[:100]
+        return every, some, len(await renew_tokens(management, tokens))
+
+
+def test_locks_that_are_settled_are_renewed_no_more_and_the_others_still(bus: Bus) -> None:
+    queue = bus.queue(*[str(number) for number in range(600)])
+    assert run(_sequence_of_renewals(bus, queue)) == (600, 500, 0)

@@ -33,39 +33,46 @@ class Keeper:
 
     def keep(self, access: Access, entity: str, messages: Sequence[ReceivedMessage], renew_s: float) -> None:
         """Renew the locks of these messages for `renew_s` seconds."""
-        if renew_s > 0 and messages:
-            self._start(self._keep(access, entity, messages, time.monotonic() + renew_s))
+        # Tokens only: the messages themselves are large, and are needed by nobody here.
+        tokens = [message.lock_token for message in messages if message.lock_token is not None]
+        if renew_s > 0 and tokens:
+            self._start(self._keep(access, entity, tokens, interval(messages), time.monotonic() + renew_s))
 
     def hold(
         self, access: Access, entity: str, receiver: Receiver, messages: Sequence[ReceivedMessage], renew_s: float
     ) -> None:
         """Hold a message session until its messages are settled, or for `renew_s` seconds; then close the receiver."""
-        self._start(self._hold(access, entity, receiver, messages, time.monotonic() + renew_s))
+        numbers = (messages[0].sequence_number or 0, messages[-1].sequence_number or 0)
+        self._start(self._hold(access, entity, receiver, numbers, interval(messages), time.monotonic() + renew_s))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._hub.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _keep(self, access: Access, entity: str, messages: Sequence[ReceivedMessage], until_s: float) -> None:
-        tokens = [message.lock_token for message in messages if message.lock_token is not None]
-        interval_s = interval(messages)
+    async def _keep(
+        self, access: Access, entity: str, tokens: Sequence[uuid.UUID], interval_s: float, until_s: float
+    ) -> None:
         try:
             while tokens and time.monotonic() + interval_s < until_s:
                 await asyncio.sleep(interval_s)
                 connection = await self._hub.connection(access)
-                lost = await renew_tokens(self._hub.management(connection, entity), tokens)
-                tokens = _without(tokens, lost)
+                tokens = await renew_tokens(self._hub.management(connection, entity), tokens)
         except ClientError:
             pass  # the connection, or the entity: the locks run out, and the messages are received again
 
     async def _hold(
-        self, access: Access, entity: str, receiver: Receiver, messages: Sequence[ReceivedMessage], until_s: float
+        self,
+        access: Access,
+        entity: str,
+        receiver: Receiver,
+        numbers: tuple[int, int],
+        interval_s: float,
+        until_s: float,
     ) -> None:
-        interval_s = interval(messages)
+        first, last = numbers
         renewed_s = time.monotonic()
         session_id = receiver.session_id or ""
-        first, last = messages[0].sequence_number or 0, messages[-1].sequence_number or 0
         try:
             while receiver.error is None and time.monotonic() < until_s:
                 await asyncio.sleep(min(SESSION_LOOK_S, interval_s))
@@ -90,13 +97,6 @@ def interval(messages: Sequence[ReceivedMessage]) -> float:
     """How long to wait between renewals of these."""
     until_ms = messages[0].locked_until_ms or 0  # of those that came together the first has the shortest lock
     return min(INTERVAL_S_MAX, max(INTERVAL_S_MIN, (until_ms / 1000 - time.time()) / PART))
-
-
-def _without(tokens: list[uuid.UUID], gone: Sequence[uuid.UUID]) -> list[uuid.UUID]:
-    if not gone:
-        return tokens
-    out = set(gone)
-    return [token for token in tokens if token not in out]
 
 
 _keepers: WeakKeyDictionary[Hub, Keeper] = WeakKeyDictionary()
