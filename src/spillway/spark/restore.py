@@ -50,6 +50,7 @@ _OF_THE_BROKER: Final = frozenset(
     }
 )
 _LOCK_TOKEN: Final = frozenset({"x-opt-lock-token"})
+_LOCK_TOKEN_KEY: Final = b"\xa3\x10x-opt-lock-token"  # a symbol
 
 # Fields by position [3.2.1, 3.2.4].
 _DURABLE: Final = 0
@@ -61,6 +62,8 @@ _CREATION: Final = 9
 _GROUP_ID: Final = 10
 _FALSE: Final = b"\x42"
 _NULL: Final = b"\x40"
+# A list of five fields: not durable, and nothing else but the delivery count.
+_USUAL_HEADER: Final = b"\xc0\x0a\x05\x42\x40\x40\x40"
 
 
 class Restored:
@@ -115,6 +118,8 @@ def _remaining_ms(ttl_ms: int, enqueued: object, now_ms: int) -> int:
 
 def _header(raw: bytes, section: Section, ttl_ms: int | None) -> bytes:
     """Durable and priority are the sender's; the delivery count, and a time to live here, are the backlog's."""
+    if ttl_ms is None and raw[section.start + 3 : section.start + 10] == _USUAL_HEADER:
+        return b""
     fields = fields_of(raw, section)
     if fields and fields[_DURABLE] == _FALSE:
         fields[_DURABLE] = _NULL  # the default, and what a broker writes for it
@@ -128,6 +133,8 @@ def _header(raw: bytes, section: Section, ttl_ms: int | None) -> bytes:
 
 
 def _delivery_annotations(raw: bytes, section: Section) -> bytes:
+    if section.pairs_count == 1 and raw.startswith(_LOCK_TOKEN_KEY, section.pairs_at):
+        return b""  # as nearly always
     return cut_pairs(raw, section, _LOCK_TOKEN).section(DELIVERY_ANNOTATIONS)
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 BATCH_MESSAGES: Final = 50_000
 BACKLOG_QUEUES: Final = 10
 ROUNDS_IN_VAIN: Final = 2
-QUERY_TRIES: Final = 3
+QUERY_TRIES: Final = 5
 NOT_BEGUN: Final = "Python worker failed to connect back"
 WATCH_INTERVAL_S: Final = 1.0
 PATIENCE_S: Final = 15.0  # a busy destination wants ten seconds
