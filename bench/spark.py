@@ -112,9 +112,12 @@ from spillway.client import connect
 from spillway.spark.move import MoveOptions, Share, move
 async def main(primary, secondary, shares):
     async with await connect(primary) as one, await connect(secondary) as two:
-        for line in sys.stdin:
+        loop = asyncio.get_running_loop()
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
             began, cpu = time.monotonic(), time.process_time()
             moved = await move(one, two, [Share(path, json.loads(line)) for path in shares], MoveOptions(idle_s=0.5))
+            if moved.error is not None:
+                raise moved.error
             count = moved.tally.total("moved")
             cpu_us = (time.process_time() - cpu) / max(1, count) * 1e6
             print(json.dumps([count, time.monotonic() - began, cpu_us]), flush=True)

@@ -223,6 +223,13 @@ def main() -> int:
     random.seed(chosen.seed)
     kinds = chosen.only.split(",")
     results: list[dict[str, Any]] = []
+
+    def add(result: dict[str, Any]) -> None:
+        """Written down at once: a run of an hour that is cut off has shown something too."""
+        results.append(result)
+        print(f"spark-kills: {result}", flush=True)
+        write(results, chosen)
+
     with tempfile.TemporaryDirectory(prefix="spillway-kills-") as found:
         directory = Path(found)
         namespaces = Namespaces(directory)
@@ -234,20 +241,22 @@ def main() -> int:
                 spark = build_session("kills", master="local[2,4]")
                 for kind in inside:
                     for _ in range(chosen.kills):
-                        results.append(WAYS[kind](spark, Trial(namespaces, kind, directory)))
-                        print(f"spark-kills: {results[-1]}", flush=True)
+                        add(WAYS[kind](spark, Trial(namespaces, kind, directory)))
                 spark.stop()
             for kind in kinds:
                 for _ in range(chosen.kills if kind not in WAYS else 0):
-                    results.append(kill_driver(Trial(namespaces, kind, directory)))
-                    print(f"spark-kills: {results[-1]}", flush=True)
+                    add(kill_driver(Trial(namespaces, kind, directory)))
         finally:
             namespaces.close()
-    return report(results, chosen)
+    for kind, totals in write(results, chosen).items():
+        print(f"spark-kills: {kind:<10} {totals}")
+    wrong = [result for result in results if result["lost"] or result["twice"] or result["left"]]
+    print(f"spark-kills: {len(results)} trials, {len(wrong)} wrong; written to {chosen.out}")
+    return 1 if wrong else 0
 
 
-def report(results: list[dict[str, Any]], chosen: argparse.Namespace) -> int:
-    by_kind = {}
+def write(results: list[dict[str, Any]], chosen: argparse.Namespace) -> dict[str, dict[str, int]]:
+    by_kind: dict[str, dict[str, int]] = {}
     for kind in dict.fromkeys(result["kind"] for result in results):
         those = [result for result in results if result["kind"] == kind]
         by_kind[kind] = {"trials": len(those)} | {
@@ -256,11 +265,7 @@ def report(results: list[dict[str, Any]], chosen: argparse.Namespace) -> int:
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     about = {"messages": MESSAGES, "lock_s": LOCK_S, "seed": chosen.seed, "date": time.strftime("%Y-%m-%d")}
     chosen.out.write_text(json.dumps({"about": about, "kinds": by_kind, "trials": results}, indent=1) + "\n")
-    for kind, totals in by_kind.items():
-        print(f"spark-kills: {kind:<10} {totals}")
-    wrong = [result for result in results if result["lost"] or result["twice"] or result["left"]]
-    print(f"spark-kills: {len(results)} trials, {len(wrong)} wrong; written to {chosen.out}")
-    return 1 if wrong else 0
+    return by_kind
 
 
 if __name__ == "__main__":
