@@ -111,16 +111,17 @@ import asyncio, json, sys, time
 from spillway.client import connect
 from spillway.spark.move import MoveOptions, Share, move
 async def main(primary, secondary, shares):
+    loop = asyncio.get_running_loop()
+    line = sys.stdin.readline()
     async with await connect(primary) as one, await connect(secondary) as two:
-        loop = asyncio.get_running_loop()
-        while line := await loop.run_in_executor(None, sys.stdin.readline):
-            began, cpu = time.monotonic(), time.process_time()
+        while line:
+            cpu = time.process_time()
             moved = await move(one, two, [Share(path, json.loads(line)) for path in shares], MoveOptions(idle_s=0.5))
             if moved.error is not None:
                 raise moved.error
             count = moved.tally.total("moved")
-            cpu_us = (time.process_time() - cpu) / max(1, count) * 1e6
-            print(json.dumps([count, time.monotonic() - began, cpu_us]), flush=True)
+            print(json.dumps([count, (time.process_time() - cpu) / max(1, count) * 1e6]), flush=True)
+            line = await loop.run_in_executor(None, sys.stdin.readline)
 asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
 """
 
@@ -155,7 +156,7 @@ class OutsideSpark:
                 assert mover.stdout is not None
                 answers.append(json.loads(mover.stdout.readline()))
             moved += sum(answer[0] for answer in answers)
-            cpu += sum(answer[0] * answer[2] for answer in answers)
+            cpu += sum(answer[0] * answer[1] for answer in answers)
         self.cpu_us = round(cpu / moved, 1)
         return moved
 
@@ -242,6 +243,7 @@ def main() -> int:
         outside = OutsideSpark(bench, stack, 2)
         on_spark = OnSpark(bench)
         bench.measure("warm-up", 20_000, on_spark.move)
+        bench.measure("warm-up", 20_000, lambda: outside.move(20_000))
         for _ in range(chosen.reps):
             results.append(bench.measure("spark", chosen.messages, on_spark.move))
             results[-1]["batch_rates"] = on_spark.rates

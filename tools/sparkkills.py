@@ -180,7 +180,7 @@ def kill_driver(trial: Trial) -> dict[str, Any]:
         landed = False
         while first.poll() is None:
             if list(checkpoint.rglob("*.jsonl")):
-                time.sleep(random.uniform(0.0, 0.6))
+                time.sleep(random.uniform(0.0, 3.0))
                 pid = first.pid if trial.kind == "driver" else java_of(first.pid)
                 os.kill(pid, signal.SIGKILL)
                 landed = True
