@@ -2,6 +2,7 @@
 
 import typer
 
+from spillway.cli.pipeline_availability import availability
 from spillway.cli.pipeline_cost import cost, metering, what_if
 from spillway.cli.pipeline_syphon import syphon
 
@@ -19,3 +20,4 @@ group.command("syphon")(syphon)
 group.command("metering")(metering)
 group.command("cost")(cost)
 group.command("what-if")(what_if)
+group.command("availability")(availability)

@@ -1,0 +1,416 @@
+"""The availability job: the events of a pairing become outages, with their times, their backlog and a picture.
+
+`OUT/outages`, `absences`, `backlog`, `entities` and `events` are tables in Parquet, `OUT/quarantine` has what was set
+aside and why. Everything is made anew by every run, from the files alone: a run that was killed is run again.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spillway.spark.availability_picture import SLOTS, Window
+from spillway.spark.availability_report import text_of, windows_of, write_report
+from spillway.spark.deliveries import CapturedError, captured, histories, judged
+from spillway.spark.event_lines import find_files
+from spillway.spark.java import SparkMissing
+from spillway.spark.ledger_checks import checked, counted
+from spillway.spark.metering_inputs import Inputs, LedgerDirectory, MeteringError, find_sealed
+from spillway.spark.outages import CLOCKS_US
+from spillway.spark.session import Say, build_session, say_on_stderr
+from spillway.spark.timelines import processes_of, read_events, stories_of, timed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APP: Final = "spillway-availability"
+OURS: Final[Mapping[str, object]] = {"job": "availability", "format": 1}
+ABOUT: Final = "availability.json"
+ENTITIES_MAX: Final = 500  # of a summary: those that were away longest
+OUTAGES_MAX: Final = 1_000  # the longest
+REMARKS_MAX: Final = 50
+
+
+class AvailabilityError(ValueError):
+    """What was asked cannot be done, and why; the user's to mend."""
+
+
+@dataclass(frozen=True)
+class AvailabilityConfig:
+    out: Path
+    events: tuple[Path, ...]
+    ledgers: tuple[tuple[str, Path], ...] = ()  # with the name that the pairing has for the namespace, or ""
+    captured: str | None = None
+    sender: str | None = None  # SQL expressions over the captured columns
+    position: str | None = None
+    histories: Path | None = None
+    report: Path | None = None
+
+
+@dataclass
+class AvailabilitySummary:
+    out: str
+    first: str = ""
+    last: str = ""
+    processes: int = 0
+    events: int = 0
+    namespaces: list[str] = field(default_factory=list)
+    entities: list[dict[str, Any]] = field(default_factory=list)
+    outages: list[dict[str, Any]] = field(default_factory=list)  # earliest first
+    outages_count: int = 0
+    entities_count: int = 0
+    diverted: int = 0
+    syphoned: int = 0
+    repeated: int = 0  # brought home, but not taken out of the backlog then: they may have come twice
+    dead_lettered: int = 0
+    waiting: int = 0
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    delivered: list[dict[str, Any]] = field(default_factory=list)
+    set_aside: int = 0  # lines and files that could not be used
+    remarks: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def run(spark: "SparkSession", config: AvailabilityConfig, say: Say = say_on_stderr) -> AvailabilitySummary:
+    """Raises `AvailabilityError` with what is wrong."""
+    began = time.monotonic()
+    ledger_files = _ledger_files(config)
+    try:
+        files = find_files(list(config.events))
+    except FileNotFoundError as error:
+        raise AvailabilityError(f"--events: {error}") from None
+    if not files:
+        raise AvailabilityError(f"--events: there is no .jsonl file below {', '.join(map(str, config.events))}")
+    stored = _stored(spark, config)
+    check_place(config.out)
+    say(f"reading the events of {len(files):,} files")
+    _write(read_events(spark, files), config.out / "events")
+    lines = spark.read.parquet(str(config.out / "events"))
+    events = lines.where("problem is null")
+    summary = AvailabilitySummary(str(config.out), remarks=list(ledger_files.notes))
+    processes = processes_of(lines).persist()
+    try:
+        until_us = _count(summary, processes)
+        say(f"{summary.events:,} events of {summary.processes:,} processes: putting them in order")
+        _tell(spark, config, summary, timed(events, processes), until_us)
+        if ledger_files.files:
+            say(f"comparing with {len(ledger_files.files):,} files of the ledger")
+            files_read = ledger_files.files
+            ledger = counted(spark, files_read).persist()
+            checks = checked(spark, files_read, ledger, timed(events, processes), summary.namespaces)
+            summary.checks = [{**asdict(each), "difference": each.difference} for each in checks]
+            summary.set_aside += ledger.where("problem is not null").count()
+            _set_aside(summary, lines, ledger)
+            ledger.unpersist()
+        else:
+            _set_aside(summary, lines, None)
+    finally:
+        processes.unpersist()
+    for table in stored:
+        _judge(summary, table)
+    summary.set_aside += len(ledger_files.bad)
+    summary.remarks += [f"{bad.file}: {bad.reason}" for bad in ledger_files.bad[:REMARKS_MAX]]
+    if summary.set_aside:
+        summary.remarks.append(
+            f"{summary.set_aside:,} lines or files could not be used: see {config.out / 'quarantine'}"
+        )
+    summary.seconds = round(time.monotonic() - began, 2)
+    if config.report is not None:
+        write_report(config.report, summary, _windows(spark, config.out, summary))
+        say(f"the report is {config.report}")
+    return summary
+
+
+# -- what goes in -------------------------------------------------------------------------------------------------
+
+
+def check_place(out: Path) -> None:
+    """A directory that is ours, or empty, or not there."""
+    about = out / ABOUT
+    if about.exists():
+        try:
+            found = json.loads(about.read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
+            raise AvailabilityError(f"{about} cannot be read: {error}") from None
+        if found != OURS:
+            raise AvailabilityError(f"--out {out} holds something else: {json.dumps(found)[:100]}")
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise AvailabilityError(f"--out {out} holds something else: give a directory that is empty or not there yet")
+    out.mkdir(parents=True, exist_ok=True)
+    about.write_text(json.dumps(OURS) + "\n", encoding="utf-8")
+
+
+def _ledger_files(config: AvailabilityConfig) -> Inputs:
+    inputs = Inputs()
+    try:
+        for name, path in config.ledgers:
+            find_sealed(LedgerDirectory(path, name), inputs)
+        inputs.by_day()  # refuses one namespace that is there twice
+    except MeteringError as error:
+        raise AvailabilityError(str(error)) from None
+    return inputs
+
+
+# -- the steps ----------------------------------------------------------------------------------------------------
+
+
+def _count(summary: AvailabilitySummary, processes: "DataFrame") -> int:
+    """How much there is, and what is known to be missing. The time of the last event."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    found = processes.agg(
+        F.count("process").alias("processes"),
+        F.min("first_us").alias("first_us"),
+        F.max("last_us").alias("last_us"),
+        F.collect_set(F.lower("namespace")).alias("namespaces"),
+        F.sum((F.col("spread_us") > CLOCKS_US).cast("bigint")).alias("jumped"),
+        F.sum("lines_missing").alias("missing"),
+        *(F.sum(name).alias(name) for name in ("events", "bad", "lost", "repeated", "dead_lettered")),
+    ).collect()[0]
+    summary.events, summary.processes = found["events"] or 0, found["processes"]
+    summary.set_aside = found["bad"] or 0
+    summary.namespaces = sorted(found["namespaces"])
+    summary.repeated, summary.dead_lettered = found["repeated"] or 0, found["dead_lettered"] or 0
+    if not summary.events:
+        summary.remarks.append("no line of the files can be used")
+        return 0
+    summary.first, summary.last = text_of(found["first_us"]), text_of(found["last_us"])
+    if found["missing"]:
+        summary.remarks.append(f"{found['missing']:,} lines are missing, by the numbers of those that are there")
+    if found["lost"]:
+        summary.remarks.append(f"{found['lost']:,} events were lost by their writers: a disk did not keep up")
+    if found["jumped"]:
+        summary.remarks.append(f"the clock of {found['jumped']:,} processes was set while they ran")
+    return int(found["last_us"])
+
+
+def _tell(
+    spark: "SparkSession", config: AvailabilityConfig, summary: AvailabilitySummary, events: "DataFrame", until_us: int
+) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    stories = stories_of(events, until_us).persist()
+    try:
+        for column, name in (
+            ("outage", "outages"),
+            ("absence", "absences"),
+            ("depth", "backlog"),
+            ("story", "entities"),
+        ):
+            table = stories.where(F.col(column).isNotNull()).select("namespace", "entity", f"{column}.*")
+            _write(_with_times(table), config.out / name)
+    finally:
+        stories.unpersist()
+    entities, outages = (spark.read.parquet(str(config.out / name)) for name in ("entities", "outages"))
+    longest = entities.orderBy(F.desc("away_s"), "namespace", "entity").limit(ENTITIES_MAX)
+    summary.entities = [_plain(row.asDict()) for row in longest.collect()]
+    _sum_up(summary, entities)
+    shown = outages.orderBy(F.desc("length_s"), "began_us").limit(OUTAGES_MAX)
+    summary.outages = sorted((_plain(row.asDict()) for row in shown.collect()), key=lambda row: row["began_us"])
+    for row in summary.entities:
+        remarks = [f"{row['entity']}: {remark}" for remark in row["remarks"]]
+        summary.remarks += remarks[: max(0, REMARKS_MAX - len(summary.remarks))]
+
+
+def _sum_up(summary: AvailabilitySummary, entities: "DataFrame") -> None:
+    """Of all entities, also of those that the summary has no row of."""
+    names = ("outages", "diverted", "syphoned", "waiting")
+    rows: list[Any] = summary.entities
+    count = len(rows)
+    if count >= ENTITIES_MAX:
+        rows = entities.selectExpr("count(*) as entities", *(f"sum({name}) as {name}" for name in names)).collect()
+        count = rows[0]["entities"]
+    summary.entities_count = count
+    summary.outages_count, summary.diverted, summary.syphoned, summary.waiting = (
+        sum(row[name] for row in rows) for name in names
+    )
+
+
+def _stored(spark: "SparkSession", config: AvailabilityConfig) -> "list[DataFrame]":
+    """What order and duplicates are judged by. A mistake in what was given is said before anything is made."""
+    tables = []
+    try:
+        if config.captured is not None:
+            tables.append(captured(spark, config.captured, config.sender, config.position))
+        if config.histories is not None:
+            tables.append(histories(spark, config.histories))
+    except CapturedError as error:
+        raise AvailabilityError(str(error)) from None
+    return tables
+
+
+def _judge(summary: AvailabilitySummary, stored: "DataFrame") -> None:
+    stored = stored.persist()
+    try:
+        summary.delivered += [asdict(each) for each in judged(stored)]
+        if "problem" in stored.columns and (bad := stored.where("problem is not null").count()):
+            summary.remarks.append(f"--histories: {bad:,} lines could not be used")
+    finally:
+        stored.unpersist()
+
+
+def _set_aside(summary: AvailabilitySummary, lines: "DataFrame", ledger: "DataFrame | None") -> None:
+    place = Path(summary.out) / "quarantine"
+    if not summary.set_aside:
+        shutil.rmtree(place, ignore_errors=True)  # of an earlier run
+        return
+    bad = lines.where("problem is not null").select("file", "line", "problem", "text")
+    if ledger is not None:
+        bad = bad.unionByName(ledger.where("problem is not null").select("file", "line", "problem", "text"))
+    bad.coalesce(1).write.mode("overwrite").json(str(place))
+
+
+def _windows(spark: "SparkSession", out: Path, summary: AvailabilitySummary) -> list[Window]:
+    """The longest outages as they are drawn: who was away when, and the backlog in as many slots as fit."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    windows = windows_of(summary)
+    if not windows:
+        return []
+    bounds = spark.createDataFrame(
+        [(each.index, each.namespace.lower(), each.entity.lower(), each.from_us, each.to_us) for each in windows],
+        "index int, place string, key string, from_us bigint, to_us bigint",
+    )
+
+    def keyed(name: str) -> "DataFrame":
+        table = spark.read.parquet(str(out / name))
+        return table.withColumn("place", F.lower("namespace")).withColumn("key", F.lower("entity"))
+
+    depths = (
+        keyed("backlog")
+        .join(F.broadcast(bounds), ["place", "key"])
+        .where("at_us between from_us and to_us")
+        .withColumn("slot", F.expr(f"least({SLOTS - 1}, (at_us - from_us) * {SLOTS} div (to_us - from_us))"))
+        .groupBy("index", "slot")
+        .agg(
+            F.sum("diverted").alias("diverted"),
+            F.sum("syphoned").alias("syphoned"),
+            F.max("waiting_max").alias("waiting_max"),
+            F.max_by("waiting", "at_us").alias("waiting"),
+        )
+    )
+    for row in depths.collect():
+        windows[row["index"]].slots[row["slot"]] = (
+            row["diverted"], row["syphoned"], row["waiting_max"], row["waiting"],
+        )  # fmt: skip
+    away = (
+        keyed("absences")
+        .join(F.broadcast(bounds), ["place", "key"])
+        .where("began_us <= to_us and ended_us >= from_us")
+        .select("index", "process", "began_us", "suspected_us", "failed_over_us", "ended_us", "end")
+        .orderBy("index", "began_us")
+        .limit(OUTAGES_MAX)
+    )
+    for row in away.collect():
+        windows[row["index"]].absences.append(row.asDict())
+    return windows
+
+
+# -- small things -------------------------------------------------------------------------------------------------
+
+
+def _write(table: "DataFrame", path: Path) -> None:
+    table.write.mode("overwrite").parquet(str(path))
+
+
+def _with_times(table: "DataFrame") -> "DataFrame":
+    """`began_us` also as `began`, a time that people and SQL can read."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    for name in table.columns:
+        if name.endswith("_us"):
+            table = table.withColumn(name.removesuffix("_us"), F.timestamp_micros(name))
+    return table
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """For JSON: times as text beside the microseconds."""
+    for name in [name for name in row if f"{name}_us" in row]:
+        at_us = row[f"{name}_us"]
+        row[name] = None if at_us is None else text_of(at_us)
+    return row
+
+
+# -- for people and for spark-submit ------------------------------------------------------------------------------
+
+
+def table_of(summary: AvailabilitySummary) -> list[list[str]]:
+    """The outages, for a terminal: a row of titles, and a row each."""
+    titles = ["entity", "began (UTC)", "to fail over", "lasted", "to return", "diverted", "came home", "backlog", "end"]
+    rows = [
+        [
+            row["entity"],
+            row["began"][:19].replace("T", " "),
+            seconds(row["to_fail_over_s"]),
+            seconds(row["length_s"]),
+            seconds(row["to_return_s"]),
+            f"{row['diverted']:,}",
+            f"{row['syphoned']:,}",
+            f"{row['backlog_max']:,}",
+            row["end"],
+        ]
+        for row in summary.outages
+    ]
+    return [titles, *rows]
+
+
+def words_of(summary: AvailabilitySummary) -> list[str]:
+    """All but the table."""
+    lines = [
+        f"{summary.outages_count:,} outages, {summary.first[:19]} to {summary.last[:19]}: {summary.events:,} events of "
+        f"{summary.processes:,} processes; {summary.diverted:,} messages diverted, {summary.syphoned:,} came home, "
+        f"{summary.waiting:,} wait in the backlog"
+    ]
+    for row in summary.delivered:
+        late = "order was not told" if row["out_of_order"] is None else f"{row['out_of_order']:,} out of order"
+        name = row["entity"] or "all"
+        lines.append(f"{name}: {row['messages']:,} messages stored, {row['duplicated']:,} of them twice, {late}")
+    for row in summary.checks:
+        at = row["entity"] or "backlog"
+        counts = f"{row['by_events']:,} by events, {row['by_ledger']:,} by the ledger"
+        lines.append(f"{row['namespace']} {at}: {row['what']}: {counts}, on {row['days']} days")
+    return [*lines, *summary.remarks]
+
+
+def seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f} s"
+
+
+def parse_ledger(text: str) -> tuple[str, Path]:
+    """`NAME=DIR`, or DIR alone."""
+    name, equals, rest = text.partition("=")
+    return (name.strip().lower(), Path(rest)) if equals and "/" not in name else ("", Path(text))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=APP, description="Outages out of a pairing's events (docs/pipeline.md).")
+    parser.add_argument("--events", action="append", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--ledger", action="append", default=[], type=parse_ledger, metavar="[NAME=]DIR")
+    parser.add_argument("--captured", metavar="PATH")
+    parser.add_argument("--sender", metavar="SQL")
+    parser.add_argument("--position", metavar="SQL")
+    parser.add_argument("--histories", type=Path, metavar="DIR")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--report", type=Path, metavar="FILE")
+    parser.add_argument("--json", action="store_true")
+    given = vars(parser.parse_args(arguments))
+    is_json = given.pop("json")
+    given["events"], given["ledgers"] = tuple(given["events"]), tuple(given.pop("ledger"))
+    try:
+        summary = run(build_session(APP), AvailabilityConfig(**given))
+    except (AvailabilityError, SparkMissing) as error:
+        sys.stderr.write(f"spillway: {error}\n")
+        return 1
+    lines = ["\t".join(row) for row in table_of(summary)] + words_of(summary)
+    print(json.dumps(asdict(summary)) if is_json else "\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
