@@ -85,7 +85,7 @@ class Made:
         return found
 
 
-pytestmark = pytest.mark.timeout(400)  # the first run of all starts Spark as well
+pytestmark = pytest.mark.timeout(900)  # the first run of all starts Spark as well
 
 
 @pytest.fixture(scope="module")

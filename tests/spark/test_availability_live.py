@@ -40,7 +40,7 @@ async def rehearse(namespaces: Namespaces, path: str, events: Path) -> None:
         await pair.until(SYPHONED, 12)
 
 
-@pytest.mark.timeout(400)  # it may be the first that starts Spark
+@pytest.mark.timeout(900)  # it may be the first that starts Spark
 async def test_what_a_pairing_wrote_in_an_outage_becomes_that_outage(
     namespaces: Namespaces, spark: "SparkSession", tmp_path: Path
 ) -> None:
