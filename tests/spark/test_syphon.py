@@ -31,6 +31,16 @@ def config_for(backlog: Backlog, **options: Any) -> SyphonConfig:
     )
 
 
+def came_home(events: Path) -> Counter[str]:
+    """By destination, as the lines of events tell it."""
+    told: Counter[str] = Counter()
+    for path in events.rglob("*.jsonl"):
+        for line in map(json.loads, path.read_text().splitlines()):
+            if line["event"] == "syphoned":
+                told[line["entity"]] += line["count"]
+    return told
+
+
 @pytest.mark.contract("F8", "E7")
 def test_the_whole_backlog_comes_home_in_two_processes_and_no_message_passes_the_driver(
     spark: "SparkSession", namespaces: Namespaces, tmp_path: Path
@@ -38,13 +48,15 @@ def test_the_whole_backlog_comes_home_in_two_processes_and_no_message_passes_the
     backlog = Backlog(namespaces, queues=3)
     first, second = backlog.destination(), backlog.destination()
     ids = backlog.fill(first, 2_000, "a"), backlog.fill(second, 1_000, "b")
-    summary = run(spark, config_for(backlog, batch_messages=1_000, checkpoint=str(tmp_path)))
+    events = tmp_path / "events"
+    summary = run(spark, config_for(backlog, batch_messages=1_000, checkpoint=str(tmp_path), events=str(events)))
     assert (Counter(backlog.ids_at(first)), Counter(backlog.ids_at(second))) == (Counter(ids[0]), Counter(ids[1]))
     assert backlog.left() == 0
     assert (summary.moved, summary.kept, summary.dead_lettered, summary.tasks_lost) == (3_000, 0, 0, 0)
     assert (summary.before, summary.after, summary.broker_counted) == (3_000, 0, 3_000)
     assert summary.batches >= 3  # the last one is settled like any other
     assert len(summary.processes) >= 2
+    assert came_home(events) == {first: 2_000, second: 1_000}
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert KEY.encode() not in written
     # Once more, from the same checkpoint: nothing is there, and nothing is done.

@@ -37,6 +37,9 @@ def syphon(
     ] = "restart",
     primary_ca_file: Annotated[str, typer.Option(metavar="FILE", help="Trust this authority at the primary.")] = "",
     secondary_ca_file: Annotated[str, typer.Option(metavar="FILE", help="Trust this authority at the secondary.")] = "",
+    events: Annotated[
+        str, typer.Option(metavar="DIR", help="Write what came home as lines of events, for the availability job.")
+    ] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="The last line on stdout is the summary as JSON; the rest is on stderr.")
     ] = False,
@@ -59,6 +62,7 @@ def syphon(
         "ttl": ttl,
         "primary_ca_file": primary_ca_file,
         "secondary_ca_file": secondary_ca_file,
+        "events": events,
     }
     try:
         config = SyphonConfig(primary, secondary, **chosen)  # type: ignore[arg-type]

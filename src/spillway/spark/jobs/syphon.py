@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from spillway.paired.event_file import EventFile
+    from spillway.paired.events import Event
+
 BATCH_MESSAGES: Final = 50_000
 BACKLOG_QUEUES: Final = 10
 ROUNDS_IN_VAIN: Final = 2
@@ -61,6 +64,7 @@ class SyphonConfig:
     secondary_ca_file: str = ""
     idle_s: float = 0.5
     patience_s: float = PATIENCE_S
+    events: str = ""  # a directory for lines of events (docs/events.md)
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks; for tests
 
 
@@ -137,6 +141,7 @@ class Syphon:
         self.reports = _local_path(self.checkpoint)
         if self.reports is not None:
             self.reports = self.reports / "reports" / uuid.uuid4().hex
+        self.events = _event_file(config.events, self.name)
         self.stopped = threading.Event()
         self.batch_ended_s = 0.0  # the last one's of this round
 
@@ -154,6 +159,8 @@ class Syphon:
                 self._drain(depths)
         finally:
             self._add_reports()
+            if self.events is not None:
+                self.events.close()
             if self.reports is not None:
                 shutil.rmtree(self.reports, ignore_errors=True)
             if self.own_checkpoint:
@@ -262,6 +269,8 @@ class Syphon:
         if count.messages == 0 or count.outcome == KEPT:
             return
         self.tally.add(count)
+        if self.events is not None:
+            self.events(_event_of(count))
         if count.outcome == MOVED:
             self.processes.add(process)
 
@@ -318,6 +327,24 @@ def text_of(summary: Summary) -> str:
     return "\n".join(lines)
 
 
+def _event_file(directory: str, name: str) -> "EventFile | None":
+    """The syphon of the library writes the same, so that a report need not know which one it was."""
+    if not directory:
+        return None
+    from spillway.paired.event_file import EventFile
+
+    return EventFile(directory, name, process="spark-syphon")
+
+
+def _event_of(count: Count) -> "Event":
+    from spillway.paired import events
+
+    if count.outcome == MOVED:
+        return events.Event(events.SYPHONED, count.destination, count.messages, details={"queue": count.backlog})
+    name = events.SYPHON_REPEATED if count.outcome == REPEATED else events.SYPHON_DEAD_LETTERED
+    return events.Event(name, count.backlog, count.messages, details={"reason": count.reason})
+
+
 def _sum(depths: Sequence[Depth]) -> int | None:
     """None if that of one is not known."""
     counts = [depth.active for depth in depths if depth.active is not None]
@@ -348,6 +375,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ttl", choices=("restart", "remaining"), default="restart")
     found.add_argument("--primary-ca-file", default="")
     found.add_argument("--secondary-ca-file", default="")
+    found.add_argument("--events", default="", help="a directory for lines of events, for the availability job")
     found.add_argument("--json", action="store_true", help="the summary as the last line of stdout")
     return found
 
