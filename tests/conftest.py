@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import json
+import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,10 @@ from tests.skips import ALLOWED_FILE, is_allowed, load_allowed
 ROOT = Path(__file__).resolve().parent.parent
 CONTRACT = "contract"  # the property of a report that says which rows its test shows
 COMPILED_SAMPLES = ("spillway.model.entity", "spillway.broker.commands")
+
+# A suite that a shell runs in the background ignores Ctrl-C, and so would every program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass
