@@ -3,6 +3,7 @@
 import typer
 
 from spillway.cli.pipeline_availability import availability
+from spillway.cli.pipeline_capture import capture, replay
 from spillway.cli.pipeline_cost import cost, metering, what_if
 from spillway.cli.pipeline_syphon import syphon
 
@@ -17,6 +18,8 @@ def pipeline() -> None:
 
 
 group.command("syphon")(syphon)
+group.command("capture")(capture)
+group.command("replay")(replay)
 group.command("metering")(metering)
 group.command("cost")(cost)
 group.command("what-if")(what_if)

@@ -1,4 +1,4 @@
-"""Places in the mover where a test can make its process die as if it were killed.
+"""Places in the mover and in a capture where a test can make its process die as if it were killed.
 
 `SPILLWAY_CRASH_AT` names the place: `received` (messages are locked, nothing is sent), `sent` (the primary has them,
 and the backlog still has them too) or `completed` (the backlog has let go of them). With `SPILLWAY_CRASH_ONCE`, the

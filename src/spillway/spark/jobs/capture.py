@@ -1,0 +1,369 @@
+"""The capture job: entities become Parquet, and a message is settled when its row is on the disk.
+
+    spillway pipeline capture --secret env:BUS --entity orders,bills --out lake
+    spark-submit …/spillway/spark/jobs/capture.py --secret env:BUS --entity orders --out hdfs:///lake
+    run(spark, CaptureConfig(("orders",), "lake", secret="env:BUS"))
+
+A batch is received locked and written once, to a directory of its own. Then it is read back, and what was read back is
+settled by its lock tokens, on executors. Whoever dies on the way leaves messages that come again, and rows that are
+copies of them: `captured` (spark/captured.py) has each message once.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from spillway.client import ClientError, parse_connection_string
+from spillway.spark.captured import BATCH, DAY, DAY_OF, ENTITY
+from spillway.spark.crash import AT
+from spillway.spark.durable import FILE, RESULT, die_when_received, local_path, settle_durable
+from spillway.spark.java import SparkMissing
+from spillway.spark.link import NamespaceError
+from spillway.spark.options import PEEK_LOCK, OptionError, ReadOptions, read_options
+from spillway.spark.places import Place, PlaceError
+from spillway.spark.reasons import reason_of
+from spillway.spark.remains import Remains
+from spillway.spark.session import Say, build_session, say_on_stderr
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+APP: Final = "spillway capture"
+FORMAT: Final = 1
+SECRET: Final = "env:SPILLWAY_CONNECTION_STRING"
+BATCH_MESSAGES: Final = 50_000
+FIRST_BATCH_MESSAGES: Final = 1_000
+PATIENCE_S: Final = 65.0  # a little more than the lock of a minute that most entities have
+AGAIN_S: Final = 5.0
+WATCH_INTERVAL: Final = "1 second"
+# Queries that end badly, one after the other, without a batch between them. On a machine that is very busy Spark gives
+# up on Python processes of its own, and a namespace may be away for a while.
+FAILURES_MAX: Final = 2
+FAILURES_MAX_WATCHING: Final = 10
+FAILURE_WAIT_S: Final = 5.0
+LAST_BATCH_S: Final = 120.0
+OURS: Final = "_spillway"  # Spark passes over names that begin so when it reads
+ABOUT: Final = "about.json"
+READ_BACK: Final = f"{ENTITY} STRING, session_id STRING, lock_token STRING"
+
+
+class CaptureError(RuntimeError):
+    """The job cannot begin, or cannot go on. The text says why."""
+
+
+@dataclass(frozen=True)
+class CaptureConfig:
+    """`secret` is `env:NAME` or `file:PATH`; a `connection_string` may be given instead."""
+
+    entities: tuple[str, ...]
+    out: str
+    secret: str = ""
+    connection_string: str = field(default="", repr=False)
+    ca_file: str = ""
+    sessions: str = ""
+    checkpoint: str = ""
+    watch: bool = False
+    max_messages: int = BATCH_MESSAGES
+    first_batch_messages: int = FIRST_BATCH_MESSAGES
+    partitions: int = 0  # of each entity; 0: as many as Spark has cores, shared out
+    patience_s: float = PATIENCE_S
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks: crash points
+
+
+@dataclass
+class CaptureSummary:
+    """`messages` rows were written; `settled` and `lost` say what became of their locks, so they add up to it."""
+
+    out: str
+    messages: int = 0
+    settled: int = 0
+    lost: int = 0  # locks that had run out: these come again, and the view has them once
+    batches: int = 0
+    entities: dict[str, int] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)  # entities with messages that somebody else has locked
+    restarts: int = 0
+    seconds: float = 0.0
+    batch_rates: list[float] = field(default_factory=list)  # messages a second of the last batches
+
+
+def options_of(config: CaptureConfig, partitions: int = 1) -> dict[str, str]:
+    """For `format("servicebus")`."""
+    options = {
+        "entity": json.dumps(list(config.entities)),
+        "mode": PEEK_LOCK,
+        "maxMessages": str(config.max_messages),
+        "firstBatchMessages": str(config.first_batch_messages),
+        "partitions": str(partitions),
+    }
+    if config.connection_string:
+        options["connectionString"] = config.connection_string
+    if config.secret or not config.connection_string:
+        options["secretName"] = config.secret or SECRET
+    if config.ca_file:
+        options["caFile"] = config.ca_file
+    if config.sessions:
+        options["sessions"] = config.sessions
+    return options
+
+
+def check(config: CaptureConfig) -> ReadOptions:
+    """What can be seen before Spark is started: options, the key, that entities are there and may be received from."""
+    from spillway.spark.source import check_entities
+
+    if not config.entities:
+        raise OptionError("entity is missing: a queue, topic/subscriptions/name, or several with commas between them")
+    if not config.out.strip():
+        raise OptionError("out is missing: the directory to write to")
+    if not 0 <= config.partitions <= 1_000:
+        raise OptionError("partitions: from 1 to 1,000, or 0 for as many as there are cores")
+    if not 0 <= config.patience_s <= 86_400:
+        raise OptionError("patience: seconds from 0 to 86,400")
+    options = read_options(options_of(config), is_streaming=True)
+    options.access.resolve()
+    check_entities(options)
+    return options
+
+
+class Capture:
+    """One run of the job."""
+
+    def __init__(self, spark: "SparkSession", config: CaptureConfig, say: Say = say_on_stderr) -> None:
+        self.spark = spark
+        self.config = config
+        self.say = say
+        self.options = check(config)
+        self.out = config.out.rstrip("/") or config.out
+        self.run_id = uuid.uuid4().hex[:8]
+        self.summary = CaptureSummary(self.out)
+        self.stopped = threading.Event()
+        self.environment = {name: text for name, text in os.environ.items() if name.startswith("SPILLWAY_CRASH_")}
+        self.environment |= config.environment
+        self.checkpoint = self._claim_places()
+
+    def run(self) -> CaptureSummary:
+        began_s = time.monotonic()
+        if self.config.watch:
+            self._query({"processingTime": WATCH_INTERVAL}, FAILURES_MAX_WATCHING)
+        else:
+            self._drain()
+        self.summary.seconds = round(time.monotonic() - began_s, 3)
+        return self.summary
+
+    def stop(self) -> None:
+        """From another thread: it ends after the batch under way."""
+        self.stopped.set()
+
+    def _claim_places(self) -> str:
+        """The directory is one of captures, and the checkpoint is this one's; the answer is where the checkpoint is."""
+        namespace = parse_connection_string(self.options.access.resolve()).authority
+        query = {"namespace": namespace, "entities": sorted(self.options.entities), "sessions": self.config.sessions}
+        Place(self.spark, self.out).claim(f"{OURS}/{ABOUT}", {"job": "capture", "format": FORMAT}, "out")
+        name = hashlib.sha256(json.dumps(query).encode()).hexdigest()[:16]
+        checkpoint = self.config.checkpoint.rstrip("/") or f"{self.out}/{OURS}/checkpoints/{name}"
+        about = {"job": "capture", "format": FORMAT, **query, "out": self.out}
+        Place(self.spark, checkpoint).claim(ABOUT, about, "checkpoint")
+        return checkpoint
+
+    # -- rounds -----------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Until nothing is left of what was there, or for `patience_s` nothing of it could be received."""
+        remains = Remains(self.options)
+        if remains.are_known and not remains.left():
+            self.say("there is nothing to capture")
+            return
+        moved_s = time.monotonic()
+        while not self.stopped.is_set():
+            before = self.summary.settled
+            self._query({"availableNow": True}, FAILURES_MAX)
+            self.summary.left = remains.left()
+            if self.summary.settled > before:
+                moved_s = time.monotonic()
+            waited_s = time.monotonic() - moved_s
+            if not self.summary.left or waited_s >= self.config.patience_s:
+                return
+            names = ", ".join(self.summary.left[:5])
+            self.say(f"messages of {names} are in somebody's lock: looking again in {AGAIN_S:.0f} s")
+            self._pause(min(AGAIN_S, self.config.patience_s - waited_s))
+
+    def _query(self, trigger: dict[str, Any], failures_max: int) -> None:
+        """Until it ends or is stopped. One that fails is started again, so often."""
+        failures = 0
+        while not self.stopped.is_set():
+            batches = self.summary.batches
+            try:
+                self._await(self._start(trigger))
+                return
+            except CaptureError as error:
+                failures = 1 if self.summary.batches > batches else failures + 1
+                if failures > failures_max:
+                    raise
+                self.summary.restarts += 1
+                self.say(f"{error}; starting again in {FAILURE_WAIT_S:.0f} s")
+                self._pause(FAILURE_WAIT_S)
+
+    def _pause(self, seconds: float) -> None:
+        try:
+            self.stopped.wait(seconds)
+        except KeyboardInterrupt:
+            self.stopped.set()
+
+    def _await(self, query: "StreamingQuery") -> None:
+        try:
+            while query.isActive and not self.stopped.wait(0.1):
+                pass
+        except KeyboardInterrupt:
+            self.stopped.set()
+        if self.stopped.is_set() and query.isActive:
+            self.say("stopping after the batch under way")
+            began_s = time.monotonic()
+            while query.status["isTriggerActive"] and time.monotonic() - began_s < LAST_BATCH_S:
+                time.sleep(0.05)
+            query.stop()
+        error = query.exception()
+        if error is not None:
+            raise CaptureError(reason_of(error)) from None
+
+    def _start(self, trigger: dict[str, Any]) -> "StreamingQuery":
+        cores = max(2, self.spark.sparkContext.defaultParallelism)
+        partitions = self.config.partitions or max(1, cores // len(self.config.entities))
+        frame = self.spark.readStream.format("servicebus").options(**options_of(self.config, partitions)).load()
+        writer = frame.writeStream.queryName(f"capture {self.run_id}").foreachBatch(self._batch)
+        return writer.option("checkpointLocation", f"{self.checkpoint}/query").trigger(**trigger).start()
+
+    # -- a batch ----------------------------------------------------------------------------------------------------
+
+    def _batch(self, frame: "DataFrame", number: int) -> None:
+        """Write once, read back, settle what was read back. A second action on `frame` would receive again."""
+        began_s = time.monotonic()
+        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        # A name that nothing has had: a batch that is run again has other messages, and must not replace these.
+        path = f"{self.out}/{BATCH}={moment}-{self.run_id}-{number:06d}"
+        if AT in self.environment:
+            frame = frame.mapInArrow(die_when_received(self.environment), frame.schema)
+        rows = frame.selectExpr("*", f"{DAY_OF} AS {DAY}")
+        # A directory that is complete is told by the settling of its messages, not by a file in it.
+        marks = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+        writer = rows.write.mode("append").option("compression", "zstd").option(marks, "false")
+        writer.partitionBy(ENTITY, DAY).parquet(path)
+        count = self._settle(path)
+        self.summary.batches += 1
+        took_s = time.monotonic() - began_s
+        rate = count / max(took_s, 0.001)
+        self.summary.batch_rates = [*self.summary.batch_rates[-99:], round(rate, 1)]
+        self.say(
+            f"batch {number}: {count:,} messages in {took_s:.1f} s ({rate:,.0f}/s), {self.summary.messages:,} in all"
+        )
+
+    def _settle(self, path: str) -> int:
+        from pyspark.errors import AnalysisException
+
+        try:
+            written = self.spark.read.schema(READ_BACK).parquet(path)
+        except AnalysisException:
+            return 0  # a file system without directories has none for a batch without rows
+        columns = (ENTITY, "session_id", "lock_token", f"_metadata.file_path AS {FILE}")
+        rows = written.where("lock_token IS NOT NULL").selectExpr(*columns)
+        work = settle_durable(self.options.access, self.options.has_sessions, self.out, self.environment)
+        count = 0
+        for row in rows.mapInArrow(work, RESULT).collect():
+            self.summary.settled += row["settled"]
+            self.summary.lost += row["lost"]
+            here = row["settled"] + row["lost"]
+            count += here
+            self.summary.entities[row["entity"]] = self.summary.entities.get(row["entity"], 0) + here
+        self.summary.messages += count
+        local = local_path(path)
+        if not count and local is not None:
+            shutil.rmtree(local, ignore_errors=True)
+        return count
+
+
+def run(spark: "SparkSession", config: CaptureConfig, say: Say = say_on_stderr) -> CaptureSummary:
+    """Capture what is there, or with `watch` what comes until it is stopped.
+
+    Raises `OptionError`, `NamespaceError`, `PlaceError` or `CaptureError`, each with what is wrong in its text.
+    """
+    return Capture(spark, config, say).run()
+
+
+def text_of(summary: CaptureSummary) -> str:
+    """The summary for people."""
+    lines = [f"{summary.out}: {summary.messages:,} messages in {summary.batches} batches, {summary.seconds:.1f} s"]
+    lines += [f"  {count:,} of {entity}" for entity, count in sorted(summary.entities.items())]
+    if summary.lost:
+        lines.append(f"{summary.lost:,} had lost their locks: they come again, and the view has each of them once")
+    if summary.left:
+        lines.append(f"messages are left in {', '.join(summary.left)}, in somebody's lock: run again when it has ended")
+    return "\n".join(lines)
+
+
+ERRORS: Final = (CaptureError, NamespaceError, PlaceError, SparkMissing, ClientError)
+
+
+def run_here(config: CaptureConfig, master: str | None = None) -> CaptureSummary:
+    """In a session of this process, ended by SIGTERM as by Ctrl-C: after the batch under way."""
+    check(config)
+    capture = Capture(build_session(APP, master=master), config)
+    before = signal.signal(signal.SIGTERM, lambda *_: capture.stop())
+    try:
+        return capture.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def parser() -> argparse.ArgumentParser:
+    """For spark-submit; `spillway pipeline capture` takes the same."""
+    found = argparse.ArgumentParser(prog="capture", description="Entities into Parquet (docs/pipeline.md).")
+    found.add_argument("--entity", required=True, help="queues or subscriptions, with commas between them")
+    found.add_argument("--out", required=True, help="directory, of any file system that Spark knows")
+    found.add_argument("--secret", default="", help=f"env:NAME or file:PATH; {SECRET} if nothing is given")
+    found.add_argument("--connection-string", default="")
+    found.add_argument("--ca-file", default="")
+    found.add_argument("--sessions", default="", help="* or ids")
+    found.add_argument("--checkpoint", default="")
+    found.add_argument("--watch", action="store_true")
+    found.add_argument("--available-now", action="store_true", help="what is there now, as without --watch")
+    found.add_argument("--max-messages", type=int, default=BATCH_MESSAGES, help="in a batch")
+    found.add_argument("--partitions", type=int, default=0)
+    found.add_argument("--patience", type=float, default=PATIENCE_S)
+    found.add_argument("--json", action="store_true", help="the summary as the last line of stdout")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from spillway.spark.options import entities_of
+
+    asks = parser()
+    given = vars(asks.parse_args(arguments))
+    as_json = given.pop("json")
+    if given.pop("available_now") and given["watch"]:
+        asks.error("--available-now and --watch: give one of them")
+    given["patience_s"] = given.pop("patience")
+    try:
+        entities = entities_of(given.pop("entity"))
+        summary = run_here(CaptureConfig(entities=entities, **given))
+    except OptionError as error:
+        sys.stderr.write(f"capture: {error}\n")
+        return 2
+    except ERRORS as error:
+        sys.stderr.write(f"capture: {error}\n")
+        return 1
+    print(json.dumps(asdict(summary)) if as_json else text_of(summary), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

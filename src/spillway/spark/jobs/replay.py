@@ -1,0 +1,431 @@
+"""The replay job: captured messages are sent once more, to a queue or a topic.
+
+    spillway pipeline replay --captured lake --to orders --secret env:BUS --day 2026-11-16
+    spark-submit …/spillway/spark/jobs/replay.py --captured hdfs:///lake --to orders --secret env:BUS
+    run(spark, ReplayConfig("lake", "orders", secret="env:BUS"))
+
+A replay is planned once: how many messages each entity and day has, cut into steps by sequence number. With a
+checkpoint the plan and every step that was sent are written down, and a run that is started again does the rest.
+Messages keep their ids, so that an entity with duplicate detection drops what a step that is repeated sends twice.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from spillway.client import ClientError, parse_connection_string
+from spillway.spark.captured import captured
+from spillway.spark.java import SparkMissing
+from spillway.spark.jobs.capture import ABOUT, OURS, SECRET
+from spillway.spark.link import NamespaceError
+from spillway.spark.options import OptionError, WriteOptions, write_options
+from spillway.spark.places import Place, PlaceError
+from spillway.spark.reasons import reason_of
+from spillway.spark.session import Say, build_session, say_on_stderr
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+APP: Final = "spillway replay"
+FORMAT: Final = 1
+STEP_MESSAGES: Final = 50_000
+PLAN: Final = "plan.json"
+DONE: Final = "done"
+DAYS: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:\.\.(\d{4}-\d{2}-\d{2}))?")
+# Application properties that --stamp adds.
+STAMP: Final = "x-spillway-captured-"
+SENT: Final = (
+    "session_id", "partition_key", "correlation_id", "subject", "content_type", "to", "reply_to",
+    "reply_to_session_id", "time_to_live_ms", "body",
+)  # fmt: skip
+# A message that was sent without an id gets one that is always the same.
+ID: Final = (
+    "coalesce(nullif(message_id, ''), concat('captured-', left(sha2(concat_ws('/', namespace, entity, "
+    "string(sequence_number), string(unix_micros(enqueued_time))), 256), 32)))"
+)
+# What a dead-letter queue has added; a message that is dead-lettered again gets them again.
+DEAD: Final = "(lower(entity) LIKE '%/$deadletterqueue' AND k IN ('DeadLetterReason', 'DeadLetterErrorDescription'))"
+
+
+class ReplayError(RuntimeError):
+    """The job cannot begin, or cannot go on. The text says why."""
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """What of a capture to send, and where to. `secret` is `env:NAME` or `file:PATH`."""
+
+    captured: str
+    to: str
+    secret: str = ""
+    connection_string: str = field(default="", repr=False)
+    ca_file: str = ""
+    entities: tuple[str, ...] = ()  # none: all of them
+    day: str = ""  # 2026-11-16, or 2026-11-01..2026-11-16
+    since: str = ""  # ISO 8601; in UTC unless it says otherwise
+    until: str = ""
+    where: str = ""
+    checkpoint: str = ""
+    dry_run: bool = False
+    stamp: bool = False
+    partitions: int = 1
+    step_messages: int = STEP_MESSAGES
+
+
+@dataclass(frozen=True)
+class Step:
+    """Messages of one entity and day, from one sequence number to another, both of them included."""
+
+    entity: str
+    day: str
+    first: int
+    last: int
+
+
+@dataclass
+class ReplaySummary:
+    captured: str
+    to: str
+    planned: int = 0
+    sent: int = 0  # by this run
+    steps: int = 0
+    steps_before: int = 0  # of runs before, as the checkpoint has it
+    is_dry: bool = False
+    lines: list[dict[str, Any]] = field(default_factory=list)  # entity, day, messages
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The choices of a config that are about time, read and checked."""
+
+    first_day: date | None
+    last_day: date | None
+    since: datetime | None
+    until: datetime | None
+
+
+def filters_of(config: ReplayConfig) -> Filters:
+    first = last = None
+    if config.day:
+        found = DAYS.fullmatch(config.day.strip())
+        try:
+            if found is None:
+                raise ValueError
+            first = date.fromisoformat(found[1])
+            last = date.fromisoformat(found[2] or found[1])
+        except ValueError:
+            raise OptionError("day: 2026-11-16, or 2026-11-01..2026-11-16 for all days from one to the other") from None
+        if last < first:
+            raise OptionError(f"day: {last} lies before {first}")
+    since, until = _moment("since", config.since), _moment("until", config.until)
+    if since is not None and until is not None and until <= since:
+        raise OptionError("until has to be later than since")
+    return Filters(first, last, since, until)
+
+
+def _moment(name: str, text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise OptionError(f"{name}: a time in ISO 8601, as 2026-11-16T08:30:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def options_of(config: ReplayConfig) -> dict[str, str]:
+    """For `format("servicebus")`."""
+    options = {"entity": json.dumps([config.to])}
+    if config.connection_string:
+        options["connectionString"] = config.connection_string
+    if config.secret or not config.connection_string:
+        options["secretName"] = config.secret or SECRET
+    if config.ca_file:
+        options["caFile"] = config.ca_file
+    return options
+
+
+def check(config: ReplayConfig) -> WriteOptions:
+    """What can be seen before Spark is started: options, the key, that the destination may be sent to."""
+    from spillway.spark.sink import check_destination
+
+    if not config.captured.strip():
+        raise OptionError("captured is missing: the directory that a capture has written")
+    if not config.to.strip():
+        raise OptionError("to is missing: the queue or topic to send to")
+    if not 1 <= config.partitions <= 1_000:
+        raise OptionError("partitions: from 1 to 1,000")
+    if not 1 <= config.step_messages <= 10_000_000:
+        raise OptionError("step-messages: from 1 to 10,000,000")
+    if config.dry_run and config.checkpoint:
+        raise OptionError("dry-run sends nothing, so that there is nothing to write into a checkpoint")
+    filters_of(config)
+    options = write_options(options_of(config))
+    options.access.resolve()
+    check_destination(options)
+    return options
+
+
+class Replay:
+    """One run of the job."""
+
+    def __init__(self, spark: "SparkSession", config: ReplayConfig, say: Say = say_on_stderr) -> None:
+        self.spark = spark
+        self.config = config
+        self.say = say
+        self.options = check(config)
+        self.filters = filters_of(config)
+        self.source = config.captured.rstrip("/") or config.captured
+        self.summary = ReplaySummary(self.source, config.to, is_dry=config.dry_run)
+        self.checkpoint: Place | None = None
+        if Place(spark, self.source).read(f"{OURS}/{ABOUT}") is None:
+            raise ReplayError(f"captured {self.source}: no capture has written there")
+        if config.checkpoint:
+            self.checkpoint = Place(spark, config.checkpoint)
+            self.checkpoint.claim(ABOUT, self._about(), "checkpoint")
+
+    def _about(self) -> dict[str, Any]:
+        config = self.config
+        return {
+            "job": "replay",
+            "format": FORMAT,
+            "captured": self.source,
+            "namespace": parse_connection_string(self.options.access.resolve()).authority,
+            "to": config.to,
+            "entities": sorted(config.entities),
+            "day": config.day,
+            "since": config.since,
+            "until": config.until,
+            "where": config.where,
+            "stamp": config.stamp,
+        }
+
+    def run(self) -> ReplaySummary:
+        from pyspark.errors import PySparkException
+
+        began_s = time.monotonic()
+        try:
+            self._run()
+        except PySparkException as error:
+            raise ReplayError(reason_of(error)) from None
+        self.summary.seconds = round(time.monotonic() - began_s, 3)
+        return self.summary
+
+    def _run(self) -> None:
+        steps = self._plan()
+        done = set() if self.checkpoint is None else set(self.checkpoint.names(DONE))
+        self.say(f"{self.summary.planned:,} messages in {len(steps)} steps for {self.config.to}")
+        if self.config.dry_run:
+            return
+        for number, step in enumerate(steps):
+            name = f"{number:06d}.json"
+            if name in done:
+                self.summary.steps_before += 1
+                continue
+            began_s = time.monotonic()
+            count = self._send(step)
+            if self.checkpoint is not None:
+                self.checkpoint.write(f"{DONE}/{name}", json.dumps({**asdict(step), "sent": count}) + "\n")
+            self.summary.sent += count
+            self.summary.steps += 1
+            rate = count / max(time.monotonic() - began_s, 0.001)
+            self.say(f"step {number + 1} of {len(steps)}: {count:,} of {step.entity}, {step.day} ({rate:,.0f}/s)")
+
+    # -- the plan ---------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> list[Step]:
+        text = None if self.checkpoint is None else self.checkpoint.read(PLAN)
+        if text is None:
+            found = self._count()
+            text = json.dumps(found)
+            if self.checkpoint is not None:
+                self.checkpoint.write(PLAN, text + "\n")
+        lines = json.loads(text)
+        self.summary.lines = [{name: line[name] for name in ("entity", "day", "messages")} for line in lines]
+        self.summary.planned = sum(line["messages"] for line in lines)
+        return [Step(line["entity"], line["day"], first, last) for line in lines for first, last in line["ranges"]]
+
+    def _count(self) -> list[dict[str, Any]]:
+        from pyspark.errors import AnalysisException, ParseException
+
+        rows = self._chosen()
+        if self.config.where:
+            try:
+                rows = rows.where(self.config.where)
+            except (AnalysisException, ParseException) as error:
+                raise ReplayError(f"where: {reason_of(error)}") from None
+        groups = rows.groupBy("entity", "day").agg(
+            *_sums(),
+        )
+        return [
+            {
+                "entity": row["entity"],
+                "day": "" if row["day"] is None else row["day"].isoformat(),
+                "messages": row["messages"],
+                "ranges": ranges(row["first"], row["last"], row["messages"], self.config.step_messages),
+            }
+            for row in groups.orderBy("day", "entity").collect()
+        ]
+
+    def _chosen(self) -> "DataFrame":
+        """By what copies of a message have in common; Spark reads only the directories of these entities and days."""
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        rows = captured(self.spark, self.source)
+        if self.config.entities:
+            rows = rows.where(F.col("entity").isin(list(self.config.entities)))
+        filters = self.filters
+        if filters.first_day is not None:
+            rows = rows.where(F.col("day").between(F.lit(filters.first_day), F.lit(filters.last_day)))
+        if filters.since is not None:
+            rows = rows.where(F.col("enqueued_time") >= F.lit(filters.since))
+        if filters.until is not None:
+            rows = rows.where(F.col("enqueued_time") < F.lit(filters.until))
+        return rows
+
+    # -- a step -----------------------------------------------------------------------------------------------------
+
+    def _send(self, step: Step) -> int:
+        """All messages of it, in the order of their sequence numbers, or of each session's with several partitions."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        day = F.col("day").isNull() if not step.day else F.col("day") == F.lit(date.fromisoformat(step.day))
+        rows = self._chosen().where(day & (F.col("entity") == F.lit(step.entity)))
+        rows = rows.where(F.col("sequence_number").between(step.first, step.last))
+        if self.config.where:
+            rows = rows.where(self.config.where)
+        properties, types = properties_of(self.config.stamp)
+        messages = rows.select(
+            "sequence_number",
+            F.expr(ID).alias("message_id"),
+            *SENT,
+            F.expr(properties).alias("application_properties"),
+            F.expr(types).alias("property_types"),
+        )
+        if self.config.partitions == 1:
+            messages = messages.coalesce(1)
+        else:
+            group = F.coalesce("session_id", "partition_key", "message_id")
+            messages = messages.repartition(self.config.partitions, group)
+        count = Observation()
+        ordered = messages.sortWithinPartitions("sequence_number").observe(count, F.count(F.lit(1)).alias("messages"))
+        ordered.write.format("servicebus").options(**options_of(self.config)).mode("append").save()
+        return int(count.get["messages"])
+
+
+def _sums() -> "list[Column]":
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    return [
+        F.count(F.lit(1)).alias("messages"),
+        F.min("sequence_number").alias("first"),
+        F.max("sequence_number").alias("last"),
+    ]
+
+
+def ranges(first: int, last: int, count: int, step: int) -> list[tuple[int, int]]:
+    """From the first to the last, in as many parts as make about `step` messages each."""
+    parts = max(1, min(-(-count // step), last - first + 1))
+    edges = [first + (last + 1 - first) * index // parts for index in range(parts + 1)]
+    return [(low, high - 1) for low, high in zip(edges, edges[1:], strict=False)]
+
+
+def properties_of(has_stamp: bool) -> tuple[str, str]:
+    """The application properties to send, and their types, in SQL."""
+    old = f"{DEAD} OR k LIKE '{STAMP}%'" if has_stamp else DEAD
+    properties, types = (
+        f"map_filter({name}, (k, v) -> NOT ({old}))" for name in ("application_properties", "property_types")
+    )
+    if not has_stamp:
+        return properties, types
+    values = {
+        "namespace": ("namespace", "string"),
+        "entity": ("entity", "string"),
+        "sequence-number": ("string(sequence_number)", "long"),
+        "enqueued-time": ("string(unix_millis(enqueued_time))", "timestamp"),
+    }
+    stamps = ", ".join(f"'{STAMP}{name}', {value}" for name, (value, _) in values.items())
+    kinds = ", ".join(f"'{STAMP}{name}', '{kind}'" for name, (_, kind) in values.items())
+    return _both(properties, f"map({stamps})"), _both(types, f"map({kinds})")
+
+
+def _both(first: str, second: str) -> str:
+    """The sum of two maps; of one that is null Spark's own would be null."""
+    return f"coalesce(map_concat({first}, {second}), {second})"
+
+
+def run(spark: "SparkSession", config: ReplayConfig, say: Say = say_on_stderr) -> ReplaySummary:
+    """Send what was captured. Raises `OptionError`, `NamespaceError`, `PlaceError` or `ReplayError` in plain words."""
+    return Replay(spark, config, say).run()
+
+
+def text_of(summary: ReplaySummary) -> str:
+    """The summary for people."""
+    lines = [f"  {line['messages']:,} of {line['entity']}, {line['day']}" for line in summary.lines]
+    if summary.is_dry:
+        return "\n".join([f"{summary.planned:,} messages would be sent to {summary.to}:", *lines])
+    before = f"; {summary.steps_before} steps were done before" if summary.steps_before else ""
+    told = (
+        f"{summary.sent:,} of {summary.planned:,} messages were sent to {summary.to} in {summary.seconds:.1f} s{before}"
+    )
+    return "\n".join([told, *lines])
+
+
+ERRORS: Final = (ReplayError, NamespaceError, PlaceError, SparkMissing, ClientError)
+
+
+def run_here(config: ReplayConfig, master: str | None = None) -> ReplaySummary:
+    """In a session of this process."""
+    check(config)
+    return run(build_session(APP, master=master), config)
+
+
+def parser() -> argparse.ArgumentParser:
+    """For spark-submit; `spillway pipeline replay` takes the same."""
+    found = argparse.ArgumentParser(prog="replay", description="Captured messages, sent again (docs/pipeline.md).")
+    found.add_argument("--captured", required=True, help="the directory that a capture has written")
+    found.add_argument("--to", required=True, help="queue or topic")
+    found.add_argument("--secret", default="", help=f"env:NAME or file:PATH; {SECRET} if nothing is given")
+    found.add_argument("--connection-string", default="")
+    found.add_argument("--ca-file", default="")
+    found.add_argument("--entity", default="", help="only of these, with commas between them")
+    found.add_argument("--day", default="", help="2026-11-16, or 2026-11-01..2026-11-16")
+    found.add_argument("--since", default="", help="enqueued at this time or later")
+    found.add_argument("--until", default="", help="enqueued before this time")
+    found.add_argument("--where", default="", help="a condition in SQL")
+    found.add_argument("--checkpoint", default="")
+    found.add_argument("--dry-run", action="store_true")
+    found.add_argument("--stamp", action="store_true")
+    found.add_argument("--partitions", type=int, default=1)
+    found.add_argument("--step-messages", type=int, default=STEP_MESSAGES)
+    found.add_argument("--json", action="store_true", help="the summary as the last line of stdout")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from spillway.spark.options import entities_of
+
+    given = vars(parser().parse_args(arguments))
+    as_json, entity = given.pop("json"), given.pop("entity")
+    try:
+        summary = run_here(ReplayConfig(entities=entities_of(entity) if entity else (), **given))
+    except OptionError as error:
+        sys.stderr.write(f"replay: {error}\n")
+        return 2
+    except ERRORS as error:
+        sys.stderr.write(f"replay: {error}\n")
+        return 1
+    print(json.dumps(asdict(summary)) if as_json else text_of(summary), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""What to tell a user of an exception that came out of Spark: one line, the cause, no traceback."""
+
+import re
+from typing import Final
+
+# Our own say what is wrong in plain words; the first of them is the cause of the others.
+_OURS: Final = re.compile(
+    r"^(?:[\w.]*\.)?(?:NamespaceError|OptionError|BadRow|NotInOneRow|SparkMissing|ClientError|ConnectionLost): (.+)$",
+    re.MULTILINE,
+)
+_ANY: Final = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception): .+)$", re.MULTILINE)
+
+
+def reason_of(error: BaseException) -> str:
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours is not None:
+        return ours[1].strip()
+    others = _ANY.findall(text)
+    # Of a traceback the last line says what it was.
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return str(others[-1]).strip() if others and "Traceback" in text else first

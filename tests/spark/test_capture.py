@@ -1,0 +1,172 @@
+"""Capture on real Spark from a real broker: settled when it is on the disk, and once in the view."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spillway.client import OutgoingMessage
+from spillway.spark.captured import SCHEMA, captured, captured_files, captured_sql
+from spillway.spark.durable import Synced, local_path
+from spillway.spark.jobs.capture import OURS, Capture, CaptureConfig, CaptureSummary, check, run, text_of
+from spillway.spark.link import NamespaceError
+from spillway.spark.options import OptionError, read_options
+from spillway.spark.places import Place, PlaceError, _Hadoop
+from spillway.spark.reasons import reason_of
+from spillway.spark.schema import schema_for
+from tests.spark.bus import Bus
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def config_for(bus: Bus, out: Path, *entities: str, **options: Any) -> CaptureConfig:
+    options = {"patience_s": 0.0, "connection_string": bus.options["connectionString"], **options}
+    return CaptureConfig(entities, str(out), **options)
+
+
+def bodies(spark: "SparkSession", out: Path, entity: str) -> list[str]:
+    rows = captured(spark, str(out)).where(f"entity = '{entity}'").selectExpr("string(body) AS body").collect()
+    return sorted(row["body"] for row in rows)
+
+
+def test_queues_dead_letters_and_subscriptions_are_captured_and_the_last_batch_is_settled(
+    spark: "SparkSession", bus: Bus, tmp_path: Path
+) -> None:
+    queue, topic, dead = bus.queue(*map(str, range(130))), bus.topic("sub"), bus.queue("d1", "d2")
+    bus.send(topic, [OutgoingMessage("t", message_id="t")])
+    bus.dead_letter(dead, "bad")
+    entities = (queue, f"{topic}/subscriptions/sub", f"{dead}/$deadletterqueue")
+    said: list[str] = []
+    config = config_for(bus, tmp_path, *entities, max_messages=90, first_batch_messages=30)
+    summary = run(spark, config, said.append)
+    assert summary.entities == {entities[0]: 130, entities[1]: 1, entities[2]: 2}
+    assert (summary.messages, summary.settled, summary.lost, summary.left) == (133, 133, 0, [])
+    assert summary.batches >= 2 and [bus.peek(entity) for entity in entities] == [[], [], []]
+    assert "batch 0: 13 messages" in said[0]  # a small one: ten of each entity at most, and two have fewer
+    rows = {(row["entity"], bytes(row["body"]).decode()): row for row in captured(spark, str(tmp_path)).collect()}
+    assert sorted(body for entity, body in rows if entity == queue) == sorted(map(str, range(130)))
+    row = rows[entities[1], "t"]
+    assert (row["message_id"], row["day"]) == ("t", row["enqueued_time"].date())
+    first = rows[entities[2], "d1"]
+    assert (first["dead_letter_reason"], first["dead_letter_source"]) == ("bad", dead)
+    # Where it is: a directory for each batch, in it one for each entity and day.
+    files = [path.relative_to(tmp_path).parts for path in tmp_path.rglob("*.parquet")]
+    assert {(len(parts), parts[0].partition("=")[0]) for parts in files} == {(4, "batch")}
+    assert {parts[1] for parts in files} >= {f"entity={queue}", f"entity={topic}%2Fsubscriptions%2Fsub"}
+    written = b"".join(path.read_bytes() for path in (tmp_path / OURS).rglob("*") if path.is_file())
+    assert b"SAS_KEY_VALUE" not in written
+    assert run(spark, config, said.append).messages == 0  # once more from its checkpoint: there is nothing
+    assert said[-1] == "there is nothing to capture"
+
+
+@pytest.mark.parametrize("place", ["sent"])
+def test_a_worker_that_dies_at_any_place_loses_nothing_and_the_view_has_each_message_once(
+    spark: "SparkSession", bus: Bus, tmp_path: Path, place: str
+) -> None:
+    queue = bus.queue(*map(str, range(60)), lock_s=5)
+    marker, out = tmp_path / "crashed", tmp_path / "out"
+    environment = {"SPILLWAY_CRASH_AT": place, "SPILLWAY_CRASH_ONCE": str(marker)}
+    summary = run(spark, config_for(bus, out, queue, environment=environment, patience_s=60.0, partitions=1))
+    assert marker.exists()
+    assert (bus.peek(queue), summary.left) == ([], [])
+    assert bodies(spark, out, queue) == sorted(map(str, range(60)))
+    # The worker that died after it had settled was tried again, and found the locks gone: nothing comes again.
+    if place == "completed":
+        assert (summary.settled, summary.lost, captured_files(spark, str(out)).count()) == (0, 60, 60)
+
+
+def test_messages_whose_locks_were_lost_come_again_and_the_view_drops_the_copies(
+    spark: "SparkSession", bus: Bus, tmp_path: Path
+) -> None:
+    queue = bus.queue("one", "two", "three")
+    config = config_for(bus, tmp_path, queue)
+    with bus.locked_by_another(queue, 2):
+        first = run(spark, config)
+    assert (first.messages, first.left) == (1, [queue])
+    assert f"messages are left in {queue}" in text_of(first)
+    # As a run that dies before it settles leaves them: rows are there, and their messages are too.
+    frame = spark.read.format("servicebus").options(**bus.options).load(queue)
+    day = "date_from_unix_date(CAST(unix_seconds(enqueued_time) DIV 86400 AS INT)) AS day"
+    frame.selectExpr("*", day).write.partitionBy("entity", "day").parquet(f"{tmp_path}/batch=0-dead-000000")
+    second = run(spark, config)
+    assert (second.settled, bus.peek(queue)) == (2, [])
+    assert captured_files(spark, str(tmp_path)).count() == 5
+    assert bodies(spark, tmp_path, queue) == ["one", "three", "two"]
+    for statement in captured_sql(str(tmp_path), "seen").split(";\n"):
+        if statement.strip():
+            spark.sql(statement)
+    assert sorted(map(str, spark.table("seen").collect())) == sorted(map(str, captured(spark, str(tmp_path)).collect()))
+
+
+def test_what_is_wrong_is_said_before_anything_begins(spark: "SparkSession", bus: Bus, tmp_path: Path) -> None:
+    queue, other = bus.queue("one"), bus.queue()
+    with pytest.raises(OptionError, match="entity is missing"):
+        check(config_for(bus, tmp_path))
+    with pytest.raises(OptionError, match="out is missing"):
+        check(CaptureConfig((queue,), " "))
+    with pytest.raises(OptionError, match="no environment variable NOT_THERE"):
+        check(CaptureConfig((queue,), str(tmp_path), secret="env:NOT_THERE"))
+    with pytest.raises(NamespaceError, match="there is no entity 'nowhere'"):
+        check(config_for(bus, tmp_path, "nowhere"))
+    with pytest.raises(NamespaceError, match="needs the right to listen") as refused:
+        check(config_for(bus, tmp_path, queue, connection_string=bus.key(queue, ["Send"])))
+    assert "SharedAccessKey=" not in str(refused.value)
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "thesis.txt").write_text("mine")
+    with pytest.raises(PlaceError, match="holds something else"):
+        Capture(spark, config_for(bus, tmp_path / "else", queue))
+    checkpoint = str(tmp_path / "checkpoint")
+    Capture(spark, config_for(bus, tmp_path / "out", queue, checkpoint=checkpoint))
+    with pytest.raises(PlaceError, match=rf'its entities is \["{queue}"\], and here it is \["{other}"\]'):
+        Capture(spark, config_for(bus, tmp_path / "out", other, checkpoint=checkpoint))
+    assert bus.bodies(queue) == ["one"]
+
+
+def test_the_schema_of_the_files_is_that_of_the_source(spark: "SparkSession") -> None:
+    source = schema_for(read_options({"secretName": "env:X", "entity": "q"}))
+    names = {field.name: field.dataType.simpleString() for field in source.fields}
+    written = {name: kind for name, kind in names.items() if name != "entity"}
+    frame = spark.createDataFrame([], SCHEMA)
+    assert {field.name: field.dataType.simpleString() for field in frame.schema.fields} == {
+        **written,
+        "batch": "string",
+        "entity": "string",
+        "day": "date",
+    }
+
+
+def test_files_and_every_directory_up_to_the_one_above_are_synced(tmp_path: Path) -> None:
+    file = tmp_path / "out" / "batch=1" / "entity=a%2Fb" / "day=2026-11-16" / "part 0.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"rows")
+    synced = Synced(str(tmp_path / "out"))
+    synced.add(file.as_uri())
+    assert synced._done == {file, *list(file.parents)[:5]}
+    assert local_path("s3a://bucket/out") is None
+    assert local_path("file:///data/a%20b") == Path("/data/a%20b")
+    assert local_path("file:///data/a%2520b", is_quoted=True) == Path("/data/a%20b")
+
+
+def test_a_place_on_another_file_system_is_read_and_written_by_spark(spark: "SparkSession", tmp_path: Path) -> None:
+    place = Place(spark, str(tmp_path / "here"))
+    place._files = _Hadoop(spark, f"file:{tmp_path}/here")
+    assert (place.read("about.json"), place.names()) == (None, [])
+    place.claim("about.json", {"job": "é"}, "out")
+    place.claim("about.json", {"job": "é"}, "out")
+    place.write("done/1.json", "first")
+    place.write("done/1.json", "second")
+    assert (place.read("done/1.json"), place.names("done")) == ("second", ["1.json"])
+    with pytest.raises(PlaceError, match="its job is"):
+        place.claim("about.json", {"job": "e"}, "out")
+    place.write("about.json", "{")
+    with pytest.raises(PlaceError, match="cannot be read"):
+        place.claim("about.json", {"job": "e"}, "out")
+
+
+def test_the_reason_of_a_failure_is_its_cause() -> None:
+    ours = "[X] failed\nTraceback:\n  spillway.spark.link.NamespaceError: there is no entity 'a'"
+    assert reason_of(RuntimeError(ours.replace("  spill", "spill"))) == "there is no entity 'a'"
+    assert reason_of(RuntimeError("Traceback (most recent)\n  x\nKeyError: 'k'\n")) == "KeyError: 'k'"
+    assert reason_of(RuntimeError("\n first line\nsecond")) == "first line"
+    assert "3 had lost" in text_of(CaptureSummary("out", messages=3, lost=3))
