@@ -42,14 +42,11 @@ def read_metered(spark: "SparkSession", path: str) -> "DataFrame":
     return spark.read.schema(METERED).parquet(path)
 
 
-def summed(metered: "DataFrame") -> "DataFrame":
-    """One row for each day, namespace, entity and kind, whoever counted."""
+def with_backlog(metered: "DataFrame") -> "DataFrame":
+    """The rows of the table are one for each day, namespace, entity and kind already: one source of a day counts."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    backlog = F.lower(F.regexp_extract("entity", BACKLOG_PATTERN, 1))
-    sums = [F.sum(name).alias(name) for name in MEASURES]
-    first, last = F.min("first_epoch_s").alias("first_epoch_s"), F.max("last_epoch_s").alias("last_epoch_s")
-    return metered.groupBy("day", "namespace", "entity", "kind").agg(*sums, first, last).withColumn("backlog", backlog)
+    return metered.drop("source").withColumn("backlog", F.lower(F.regexp_extract("entity", BACKLOG_PATTERN, 1)))
 
 
 def plan_of(lines: "DataFrame", tariff: Tariff) -> Plan:
@@ -72,11 +69,12 @@ def priced(spark: "SparkSession", metered: "DataFrame", tariff: Tariff) -> "tupl
     """Every line of the bill; `cost` and its parts in the currency, exact to twelve digits."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    lines = summed(metered)
+    lines = with_backlog(metered)
     plan = plan_of(lines, tariff)
     known = lines.withColumn("is_backlog", F.col("backlog") != "")
     with_plan = known.join(F.broadcast(plan_table(spark, plan)), ["namespace", "day", "kind", "is_backlog"])
-    costed = with_costs(split_home(with_plan))
+    # All that comes next is by bill and day, or by less of it: rows move once.
+    costed = with_costs(split_home(with_plan.repartition("bill", "day")))
     return costed.unionByName(hours_table(spark, plan.by_the_hour)), plan
 
 
@@ -120,7 +118,7 @@ def split_home(lines: "DataFrame") -> "DataFrame":
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    upto = Window.partitionBy("namespace", "day", "kind", "is_backlog").orderBy("entity")
+    upto = Window.partitionBy("bill", "day", "namespace", "kind", "is_backlog").orderBy("entity")
     upto = upto.rowsBetween(Window.unboundedPreceding, 0)
     found = lines
     for name in MEASURES:
