@@ -1,6 +1,7 @@
 """`spillway pipeline metering`, `cost` and `what-if`, as they are typed."""
 
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,9 +52,18 @@ async def use(broker: "BrokerProcess", path: str, count: int) -> None:
                     received += 1
 
 
+@pytest.fixture
+def unused(tmp_path: Path) -> Iterator[Namespaces]:
+    """Two brokers of its own: a bill has everything that was done there."""
+    namespaces = Namespaces(tmp_path)
+    yield namespaces
+    namespaces.close()
+
+
 async def test_from_two_running_brokers_to_their_bill(
-    spark: "SparkSession", namespaces: Namespaces, tmp_path: Path
+    spark: "SparkSession", unused: Namespaces, tmp_path: Path
 ) -> None:
+    namespaces = unused
     orders = namespaces.queue()
     backlog = "north/x-servicebus-transfer/0"
     with namespaces.administration(namespaces.secondary) as client:
