@@ -1,5 +1,6 @@
 """Capture on real Spark from a real broker: settled when it is on the disk, and once in the view."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ import pytest
 from spillway.client import OutgoingMessage
 from spillway.spark.captured import SCHEMA, captured, captured_files, captured_sql
 from spillway.spark.durable import Synced, local_path
-from spillway.spark.jobs.capture import OURS, Capture, CaptureConfig, CaptureSummary, check, run, text_of
+from spillway.spark.jobs.capture import OURS, Capture, CaptureConfig, CaptureSummary, check, main, run, text_of
 from spillway.spark.link import NamespaceError
 from spillway.spark.options import OptionError, read_options
 from spillway.spark.places import Place, PlaceError, _Hadoop
@@ -60,7 +61,7 @@ def test_queues_dead_letters_and_subscriptions_are_captured_and_the_last_batch_i
     assert said[-1] == "there is nothing to capture"
 
 
-@pytest.mark.parametrize("place", ["sent"])
+@pytest.mark.parametrize("place", ["sent", "completed"])
 def test_a_worker_that_dies_at_any_place_loses_nothing_and_the_view_has_each_message_once(
     spark: "SparkSession", bus: Bus, tmp_path: Path, place: str
 ) -> None:
@@ -99,6 +100,31 @@ def test_messages_whose_locks_were_lost_come_again_and_the_view_drops_the_copies
     assert sorted(map(str, spark.table("seen").collect())) == sorted(map(str, captured(spark, str(tmp_path)).collect()))
 
 
+def test_sessions_are_captured_and_settled(spark: "SparkSession", bus: Bus, tmp_path: Path) -> None:
+    queue = bus.queue(requires_session=True)
+    bus.send(queue, [OutgoingMessage(f"{index}", session_id=f"s{index % 3}") for index in range(9)])
+    summary = run(spark, config_for(bus, tmp_path, queue, sessions="*", partitions=2))
+    assert (summary.settled, summary.lost, bus.peek(queue)) == (9, 0, [])
+    assert bodies(spark, tmp_path, queue) == [str(index) for index in range(9)]
+
+
+def test_a_watch_takes_what_comes_until_it_is_stopped(spark: "SparkSession", bus: Bus, tmp_path: Path) -> None:
+    queue = bus.queue("early")
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if " 1 in all" in line:
+            bus.send(queue, [OutgoingMessage("late")])
+        elif " 2 in all" in line:
+            capture.stop()
+
+    capture = Capture(spark, config_for(bus, tmp_path, queue, watch=True), say)
+    summary = capture.run()
+    assert (summary.settled, summary.restarts, bus.peek(queue)) == (2, 0, [])
+    assert "stopping after the batch under way" in said
+
+
 def test_what_is_wrong_is_said_before_anything_begins(spark: "SparkSession", bus: Bus, tmp_path: Path) -> None:
     queue, other = bus.queue("one"), bus.queue()
     with pytest.raises(OptionError, match="entity is missing"):
@@ -121,6 +147,24 @@ def test_what_is_wrong_is_said_before_anything_begins(spark: "SparkSession", bus
     with pytest.raises(PlaceError, match=rf'its entities is \["{queue}"\], and here it is \["{other}"\]'):
         Capture(spark, config_for(bus, tmp_path / "out", other, checkpoint=checkpoint))
     assert bus.bodies(queue) == ["one"]
+
+
+def test_the_module_prints_its_summary_and_one_line_of_what_is_wrong(
+    spark: "SparkSession", bus: Bus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue, secret = bus.queue(), tmp_path / "bus"
+    secret.write_text(bus.options["connectionString"])
+    line = ["--secret", f"file:{secret}", "--out", str(tmp_path / "out"), "--json", "--entity"]
+    assert main([*line, queue]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1])["messages"] == 0
+    assert main([*line, "nowhere"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("capture: there is no entity 'nowhere' in this namespace (")
+    assert main([*line, "a,,b"]) == 2
+    with pytest.raises(SystemExit):
+        main([*line, queue, "--watch", "--available-now"])
 
 
 def test_the_schema_of_the_files_is_that_of_the_source(spark: "SparkSession") -> None:

@@ -1,5 +1,6 @@
 """Replay on real Spark: what was captured arrives as it was sent, in order, and once where duplicates are dropped."""
 
+import json
 import uuid
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from spillway.amqp.types import Int, Timestamp
 from spillway.client import OutgoingMessage
 from spillway.spark.jobs import capture
-from spillway.spark.jobs.replay import ReplayConfig, ranges, run
+from spillway.spark.jobs.replay import ReplayConfig, ReplayError, check, main, ranges, run, text_of
+from spillway.spark.link import NamespaceError
+from spillway.spark.options import OptionError
 from spillway.spark.places import PlaceError
 from tests.spark.bus import Bus
 
@@ -80,6 +83,80 @@ def test_messages_arrive_as_they_were_in_their_order_and_a_run_goes_on_from_its_
     assert run(spark, config).sent == 0
     with pytest.raises(PlaceError, match='its where is "", and here it is "true"'):
         run(spark, config_for(bus, lake, to, entities=(lake.queue,), where="true", checkpoint=str(tmp_path)))
+
+
+def test_a_dry_run_counts_what_filters_choose_and_sends_nothing(spark: "SparkSession", bus: Bus, lake: Lake) -> None:
+    to = bus.queue()
+    summary = run(spark, config_for(bus, lake, to, dry_run=True))
+    assert {line["entity"]: line["messages"] for line in summary.lines} == {lake.queue: COUNT, lake.dead: 1}
+    assert f"{COUNT + 1} messages would be sent to {to}" in text_of(summary)
+    day = summary.lines[0]["day"]
+    odd = run(spark, config_for(bus, lake, to, dry_run=True, where="subject = 'odd'", day=f"2000-01-01..{day}"))
+    assert odd.planned == COUNT // 2
+    late = run(
+        spark,
+        config_for(
+            bus,
+            lake,
+            to,
+            dry_run=True,
+            since=f"{day}T00:00:00",
+            until="2999-01-02T00:00:00+00:00",
+        ),
+    )
+    assert late.planned == COUNT + 1
+    assert run(spark, config_for(bus, lake, to, dry_run=True, day="2000-01-01")).planned == 0
+    with pytest.raises(ReplayError, match="where: .*no_such_column"):
+        run(spark, config_for(bus, lake, to, dry_run=True, where="no_such_column = 1"))
+    assert bus.peek(to) == []
+
+
+def test_a_stamp_tells_where_a_message_was_and_the_dead_letters_words_are_left_out(
+    spark: "SparkSession", bus: Bus, lake: Lake
+) -> None:
+    to = bus.queue()
+    assert run(spark, config_for(bus, lake, to, entities=(lake.dead,), stamp=True, partitions=2)).sent == 1
+    (message,) = bus.peek(to)
+    properties = message.application_properties
+    assert (message.body, message.message_id) == (b"bad", "m0")
+    assert set(properties) == {
+        f"x-spillway-captured-{name}" for name in ("namespace", "entity", "sequence-number", "enqueued-time")
+    }
+    assert properties["x-spillway-captured-entity"] == lake.dead
+    assert properties["x-spillway-captured-sequence-number"] == 1
+    assert type(properties["x-spillway-captured-enqueued-time"]) is Timestamp
+
+
+def test_what_is_wrong_is_said_before_anything_is_sent(
+    spark: "SparkSession", bus: Bus, lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = bus.queue()
+    for wrong, said in (
+        ({"day": "yesterday"}, "day: 2026-11-16"),
+        ({"day": "2026-02-30"}, "day: 2026-11-16"),
+        ({"day": "2026-11-02..2026-11-01"}, "lies before"),
+        ({"since": "noon"}, "since: a time in ISO 8601"),
+        ({"since": "2026-11-16", "until": "2026-11-16"}, "until has to be later"),
+        ({"partitions": 0}, "partitions"),
+        ({"step_messages": 0}, "step-messages"),
+        ({"dry_run": True, "checkpoint": "x"}, "dry-run"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            check(config_for(bus, lake, to, **wrong))
+    with pytest.raises(NamespaceError, match="there is no entity 'nowhere'"):
+        check(config_for(bus, lake, "nowhere"))
+    with pytest.raises(NamespaceError, match="needs the right to send"):
+        check(config_for(bus, lake, to, connection_string=bus.key(to, ["Listen"])))
+    access = bus.options["connectionString"]
+    with pytest.raises(ReplayError, match="no capture has written there"):
+        run(spark, ReplayConfig(str(tmp_path), to, connection_string=access))
+    secret = tmp_path / "bus"
+    secret.write_text(access)
+    line = ["--secret", f"file:{secret}", "--to", to, "--json"]
+    assert main([*line, "--captured", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].endswith("no capture has written there")
+    assert main([*line, "--captured", lake.path, "--entity", lake.dead, "--dry-run"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["planned"] == 1
 
 
 def test_ranges_cover_every_number_once() -> None:
