@@ -1,6 +1,7 @@
 """The metering job on real Spark: days are made once, what is damaged is set aside, nothing is counted twice."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,10 +205,20 @@ def test_a_day_with_more_rows_than_one_answer_holds_is_asked_for_in_pieces(
     assert found(spark, tmp_path / "out") == {("2027-01-01", "east", "orders", "send"): 201}
 
 
+@pytest.fixture
+def unused(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker of its own: workers of other tests may still renew locks at the shared one."""
+    broker = BrokerProcess(tmp_path / "broker")
+    broker.spawn()
+    broker.wait_ready()
+    yield broker
+    broker.close()
+
+
 def test_the_open_day_of_a_real_broker_is_what_its_ledger_shows(
-    spark: "SparkSession", broker: BrokerProcess, tmp_path: Path
+    spark: "SparkSession", unused: BrokerProcess, tmp_path: Path
 ) -> None:
-    client = ControlClient(broker.connection_string, Path(broker.ca_file) if broker.ca_file else None)
+    client = ControlClient(unused.connection_string, Path(unused.ca_file) if unused.ca_file else None)
     client.send("GET", "/$Resources/Queues?api-version=2021-05")  # something to count
     meter(spark, tmp_path / "out", brokers=(("mine", client),))
     shown = client.ask("GET", "ledger")
