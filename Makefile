@@ -31,7 +31,7 @@ CUTS ?= 60
 SPARK_KILLS ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-compiled lint format serve bench bench-paired bench-spark bench-cost scorecard killtest spark-kills powercut lab-soak load clean
+.PHONY: help demo test test-python test-spark test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest spark-kills powercut lab-soak load clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -85,6 +85,9 @@ scorecard: $(DEV) $(JS) ## every promise of the contract, the tests that show it
 
 bench-spark: $(DEV) $(COMPILED) ## the syphon on Spark, the same mover outside of it, and the SDK
 	@$(VENV_PYTHON) bench/spark.py
+
+bench-capture: $(DEV) $(COMPILED) ## entities into Parquet by the capture job, and browsed; CPU by stage
+	@$(VENV_PYTHON) bench/capture.py
 
 spark-kills: $(DEV) ## the syphon on Spark, killed in every place, SPARK_KILLS=20 times each
 	@$(VENV_PYTHON) tools/sparkkills.py --kills $(SPARK_KILLS)

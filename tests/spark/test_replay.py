@@ -157,6 +157,9 @@ def test_what_is_wrong_is_said_before_anything_is_sent(
     assert capsys.readouterr().err.splitlines()[-1].endswith("no capture has written there")
     assert main([*line, "--captured", lake.path, "--entity", lake.dead, "--dry-run"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["planned"] == 1
+    assert main([*line, "--captured", lake.path, "--dry-run", "--where", "nothing = 1"]) == 1
+    err = capsys.readouterr().err
+    assert "replay: where: " in err and "Traceback" not in err and "stacktrace" not in err
 
 
 def test_ranges_cover_every_number_once() -> None:

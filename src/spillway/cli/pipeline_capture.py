@@ -49,6 +49,10 @@ def capture(
         float,
         typer.Option(metavar="SECONDS", help="How long to wait for messages in somebody's lock.", min=0, max=86_400),
     ] = 65.0,
+    renew_seconds: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="How long locks are renewed: longer than a batch.", min=0, max=86_400),
+    ] = 300.0,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -73,6 +77,7 @@ def capture(
             max_messages=max_messages,
             partitions=partitions,
             patience_s=patience,
+            renew_s=renew_seconds,
         )
         summary = run_here(config, master)
     except OptionError as error:

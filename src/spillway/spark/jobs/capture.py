@@ -47,6 +47,7 @@ BATCH_MESSAGES: Final = 50_000
 FIRST_BATCH_MESSAGES: Final = 1_000
 PATIENCE_S: Final = 65.0  # a little more than the lock of a minute that most entities have
 AGAIN_S: Final = 5.0
+RENEW_S: Final = 300.0
 WATCH_INTERVAL: Final = "1 second"
 # Queries that end badly, one after the other, without a batch between them. On a machine that is very busy Spark gives
 # up on Python processes of its own, and a namespace may be away for a while.
@@ -79,6 +80,8 @@ class CaptureConfig:
     first_batch_messages: int = FIRST_BATCH_MESSAGES
     partitions: int = 0  # of each entity; 0: as many as Spark has cores, shared out
     patience_s: float = PATIENCE_S
+    # How long a batch may take. What a failed task has received is renewed as long: its process does not know.
+    renew_s: float = RENEW_S
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks: crash points
 
 
@@ -106,6 +109,7 @@ def options_of(config: CaptureConfig, partitions: int = 1) -> dict[str, str]:
         "maxMessages": str(config.max_messages),
         "firstBatchMessages": str(config.first_batch_messages),
         "partitions": str(partitions),
+        "renewSeconds": f"{config.renew_s:g}",
     }
     if config.connection_string:
         options["connectionString"] = config.connection_string
@@ -339,6 +343,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--max-messages", type=int, default=BATCH_MESSAGES, help="in a batch")
     found.add_argument("--partitions", type=int, default=0)
     found.add_argument("--patience", type=float, default=PATIENCE_S)
+    found.add_argument("--renew-seconds", type=float, default=RENEW_S, help="how long locks are renewed")
     found.add_argument("--json", action="store_true", help="the summary as the last line of stdout")
     return found
 
@@ -351,7 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = given.pop("json")
     if given.pop("available_now") and given["watch"]:
         asks.error("--available-now and --watch: give one of them")
-    given["patience_s"] = given.pop("patience")
+    given["patience_s"], given["renew_s"] = given.pop("patience"), given.pop("renew_seconds")
     try:
         entities = entities_of(given.pop("entity"))
         summary = run_here(CaptureConfig(entities=entities, **given))

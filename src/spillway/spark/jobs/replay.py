@@ -11,6 +11,7 @@ Messages keep their ids, so that an entity with duplicate detection drops what a
 
 import argparse
 import json
+import logging
 import re
 import sys
 import time
@@ -385,6 +386,8 @@ ERRORS: Final = (ReplayError, NamespaceError, PlaceError, SparkMissing, ClientEr
 def run_here(config: ReplayConfig, master: str | None = None) -> ReplaySummary:
     """In a session of this process."""
     check(config)
+    # PySpark writes an error of analysis to stderr, with its traceback, before it raises it.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return run(build_session(APP, master=master), config)
 
 
