@@ -8,6 +8,8 @@ path of a file that does not exist, only the first process that gets there dies,
 
 import os
 import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NoReturn
 
 RECEIVED: Final = "received"
@@ -44,3 +46,18 @@ def crash_at(place: str) -> None:
 def _die() -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
+
+
+@contextmanager
+def variables(environment: Mapping[str, str]) -> Iterator[None]:
+    """Those of the driver, in a worker, for one task: it serves others after it."""
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

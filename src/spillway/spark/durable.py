@@ -3,12 +3,11 @@
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from spillway.spark.crash import COMPLETED, RECEIVED, SENT, crash_at
+from spillway.spark.crash import COMPLETED, RECEIVED, SENT, crash_at, variables
 from spillway.spark.options import Access
 from spillway.spark.settle import settle_on_executor
 
@@ -113,18 +112,3 @@ def local_path(text: str, is_quoted: bool = False) -> Path | None:
         if is_quoted:
             found = unquote(found)
     return Path(found).absolute() if scheme in ("", "file") else None
-
-
-@contextmanager
-def variables(environment: Mapping[str, str]) -> Iterator[None]:
-    """Of the process, for a while: workers are used again by others."""
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

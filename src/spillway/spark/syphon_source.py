@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from spillway.spark.crash import variables
 from spillway.spark.depths import Backlogs, Depth
 from spillway.spark.link import hub
 from spillway.spark.move import IDLE_S, Moved, MoveOptions, Share, move
@@ -181,7 +182,7 @@ def run_task(plan: SyphonPlan, partition: SyphonPartition) -> Iterator[tuple[Any
     attempt = uuid.uuid4().hex
     shares = [Share(path, count) for path, count in partition.shares]
     options = MoveOptions(plan.idle_s, plan.patience_s, None, plan.ttl)
-    with _environment(plan.environment), Report(plan.report_dir, attempt, partition.index) as report:
+    with variables(plan.environment), Report(plan.report_dir, attempt, partition.index) as report:
         moved = hub().run(_move(plan, shares, options, report))
     if moved.error is not None:
         raise RuntimeError(f"the backlog is not emptied: {moved.error}") from moved.error
@@ -237,18 +238,3 @@ class Report:
 
     def _line(self, values: Mapping[str, Any]) -> None:
         os.write(self._file, json.dumps(values).encode() + b"\n")
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """For one task: a worker serves others after it."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.spark.depths import Backlogs, Depth, name_of
 from spillway.spark.link import hub
 from spillway.spark.options import Access, OptionError, checked
+from spillway.spark.queries import NOT_BEGUN, TRIES_MAX
 from spillway.spark.restore import Ttl
 from spillway.spark.session import build_session, say_on_stderr
 from spillway.spark.tally import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, Tally
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 BATCH_MESSAGES: Final = 50_000
 BACKLOG_QUEUES: Final = 10
 ROUNDS_IN_VAIN: Final = 2
-QUERY_TRIES: Final = 5
-NOT_BEGUN: Final = "Python worker failed to connect back"
 WATCH_INTERVAL_S: Final = 1.0
 PATIENCE_S: Final = 15.0  # a busy destination wants ten seconds
 
@@ -193,13 +192,13 @@ class Syphon:
         """On a machine that is very busy Spark may give up on a Python process of its own before that has begun."""
         from pyspark.errors import StreamingQueryException
 
-        for tries in range(1, QUERY_TRIES + 1):
+        for tries in range(1, TRIES_MAX + 1):
             query = self._start(depths, {"availableNow": True})
             try:
                 query.awaitTermination()
                 return
             except StreamingQueryException as error:
-                if tries == QUERY_TRIES or NOT_BEGUN not in str(error):
+                if tries == TRIES_MAX or NOT_BEGUN not in str(error):
                     raise
                 say_on_stderr("Spark could not start its Python process in time: once more")
 
