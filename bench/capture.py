@@ -1,7 +1,8 @@
 """`make bench-capture`: entities into Parquet by the capture job, and browsed into a DataFrame.
 
 A compiled broker, 1 KB messages, two queues, batches of 50,000, a warm session on two cores. CPU is told by stage, from
-the kernel: the broker, Spark's Java machine, its Python workers (with our client in them) and the driver's Python.
+the kernel: the broker, Spark's Java machine, the client in its Python workers (it has a thread of its own there), what
+else these do, which is making rows, and the driver's Python.
 
     bench/capture.py                     200,000 messages, three times
     bench/capture.py --messages 50000 --reps 1
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from bench.spark import BATCH, QUEUES, Bench, cpu_s  # noqa: E402
+from bench.spark import BATCH, QUEUES, Bench, cpu_s, spark_cpu_s  # noqa: E402
 from tests.tools.broker_process import PACKAGE_PARENT  # noqa: E402
 
 if TYPE_CHECKING:
@@ -78,31 +79,7 @@ class Captures:
         return {"way": way, **told, "seconds": round(took_s, 2), "rate": rate, "load": load, "cpu_us": cpu}
 
     def _cpu(self) -> dict[str, float]:
-        stages = {"broker": cpu_s(self.bench.secondary.pid), "driver": cpu_s(os.getpid()), "java": 0.0, "python": 0.0}
-        for pid, stage in family(os.getpid()).items():
-            try:
-                stages[stage] += cpu_s(pid)
-            except OSError:
-                continue  # it has ended
-        return stages
-
-
-def family(root: int) -> dict[int, str]:
-    """Spark's processes under this one: its Java machine, and every Python that this one has started."""
-    parents: dict[int, tuple[int, str]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            head, _, tail = path.read_text().rpartition(")")
-        except OSError:
-            continue
-        parents[int(path.parent.name)] = (int(tail.split()[1]), head.partition("(")[2])
-    machines = {pid for pid, (parent, name) in parents.items() if name == "java" and parent == root}
-    found = dict.fromkeys(machines, "java")
-    near = set(machines)
-    while near:
-        near = {pid for pid, (parent, _) in parents.items() if parent in near}
-        found |= dict.fromkeys(near, "python")
-    return found
+        return {"broker": cpu_s(self.bench.secondary.pid), "driver": cpu_s(os.getpid()), **spark_cpu_s()}
 
 
 def main() -> int:
@@ -121,9 +98,10 @@ def main() -> int:
         session = build_session("bench", master="local[2,4]")
         stack.callback(session.stop)
         captures = Captures(bench, session, directory)
-        bench.fill(20_000)
-        captures.browse()
-        captures.capture()
+        for _ in range(2):  # Java is warm after it has compiled what runs often, twice
+            bench.fill(BATCH)
+            captures.browse()
+            captures.capture()
         for _ in range(chosen.reps):
             bench.fill(chosen.messages)
             results.append(captures.measure("browse", chosen.messages, captures.browse))

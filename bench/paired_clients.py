@@ -8,7 +8,8 @@ import json
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any, Protocol
@@ -40,14 +41,25 @@ class Meter:
         return used.ru_utime + used.ru_stime
 
     def result(self, count: int) -> Result:
-        seconds = time.perf_counter() - self.begun_s
-        cpu_s = self._cpu() - self.cpu_s
+        return rates_of(self.spent(count))
+
+    def spent(self, count: int) -> dict[str, float]:
+        """May be added to others."""
         return {
             "count": count,
-            "seconds": round(seconds, 3),
-            "rate": round(count / seconds, 1),
-            "cpu_us_per_msg": round(cpu_s / count * 1e6, 1),
+            "seconds": time.perf_counter() - self.begun_s,
+            "cpu_s": self._cpu() - self.cpu_s,
         }
+
+
+def rates_of(spent: Mapping[str, float]) -> Result:
+    count = int(spent["count"])
+    return {
+        "count": count,
+        "seconds": round(spent["seconds"], 3),
+        "rate": round(count / spent["seconds"], 1),
+        "cpu_us_per_msg": round(spent["cpu_s"] / count * 1e6, 1),
+    }
 
 
 @asynccontextmanager
@@ -115,6 +127,31 @@ async def send(spec: Spec) -> Result:
         meter = Meter()
         await send_all(spec, senders, range(spec["warmup"], spec["warmup"] + spec["count"]))
         return meter.result(spec["count"])
+
+
+async def alternate(spec: Spec) -> Result:
+    """A bare sender and a paired one in turns, a block of messages each; who is first changes. A tenth warms up."""
+    async with AsyncExitStack() as stack:
+        factory = await stack.enter_async_context(paired(spec))
+        client = await stack.enter_async_context(ServiceBusClient.from_connection_string(spec["primary"]))
+        bare = [client.get_queue_sender(spec["bare_queue"]) for _ in range(min(spec["in_flight"], spec["senders"]))]
+        for sender in bare:
+            await stack.enter_async_context(sender)
+        ways: list[tuple[str, list[Any]]] = [
+            ("bare", list(bare)),
+            ("paired", [factory.create_message_sender(spec["queue"])]),
+        ]
+        totals: dict[str, Counter[str]] = {name: Counter() for name, _ in ways}
+        block: int = spec["block"]
+        blocks = max(2, spec["count"] // block)
+        for number in range(-blocks // 10, blocks):
+            for name, senders in ways if number % 2 else reversed(ways):
+                numbers = range((number + blocks) * block, (number + blocks + 1) * block)
+                meter = Meter()
+                await send_all(spec | {"is_paired": name == "paired"}, senders, numbers)
+                if number >= 0:
+                    totals[name].update(meter.spent(block))
+        return {name: rates_of(spent) for name, spent in totals.items()}
 
 
 async def divert(spec: Spec) -> Result:
@@ -232,6 +269,7 @@ async def fail_at_once(spec: Spec) -> Result:
 
 ROLES: dict[str, Callable[[Spec], Any]] = {
     "send": send,
+    "alternate": alternate,
     "divert": divert,
     "syphon": syphon,
     "move": move,

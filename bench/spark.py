@@ -23,7 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILED = ROOT / "build" / "compiled"
-sys.path[:0] = [str(ROOT), os.environ.get("SPILLWAY_BENCH_PATH", str(COMPILED if COMPILED.exists() else ROOT / "src"))]
+PACKAGE = os.environ.get("SPILLWAY_BENCH_PATH", str(COMPILED if COMPILED.exists() else ROOT / "src"))
+sys.path[:0] = [str(ROOT), PACKAGE]
+# Spark's Python workers find the package by this; without it they would take the one that is installed, uncompiled.
+os.environ["PYTHONPATH"] = os.pathsep.join([PACKAGE, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 from spillway.client import BATCH_FORMAT, OutgoingMessage, connect, encode_batch_raw  # noqa: E402
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess  # noqa: E402
@@ -87,23 +90,60 @@ class Bench:
 
     def measure(self, name: str, count: int, work: Callable[[], int]) -> dict[str, Any]:
         self.fill(count)
-        before = {name: cpu_s(pid) for name, pid in self.pids().items()}
+        before = self.cpu()
         began_s = time.monotonic()
         moved = work()
         took_s = time.monotonic() - began_s
-        cpu = {each: round((cpu_s(pid) - before[each]) / max(1, moved) * 1e6, 1) for each, pid in self.pids().items()}
+        cpu = {each: round((now - before[each]) / max(1, moved) * 1e6, 1) for each, now in self.cpu().items()}
         self.empty_primary()
         load = round(os.getloadavg()[0], 1)
         result = {"way": name, "moved": moved, "seconds": round(took_s, 2), "rate": round(moved / took_s), "load": load}
-        return {**result, "broker_cpu_us": cpu}
+        return {**result, "cpu_us": cpu}
 
-    def pids(self) -> dict[str, int]:
-        return {"primary": self.primary.pid, "secondary": self.secondary.pid}
+    def cpu(self) -> dict[str, float]:
+        """Of brokers and of Spark; the other ways say their own."""
+        return {"primary": cpu_s(self.primary.pid), "secondary": cpu_s(self.secondary.pid), **spark_cpu_s()}
 
 
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+def cpu_s(pid: int, thread: int | None = None) -> float:
+    """Of a process with all its threads, or of one of them."""
+    path = Path(f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat")
+    fields = path.read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def spark_cpu_s() -> dict[str, float]:
+    """Of the Spark in this process: its Java machine, and its Python workers, in which the client has a thread."""
+    stages = {"java": 0.0, "client": 0.0, "python": 0.0}
+    for pid, kind in spark_processes(os.getpid()).items():
+        try:
+            whole, main = cpu_s(pid), cpu_s(pid, pid)
+        except OSError:
+            continue  # it has ended
+        if kind == "java":
+            stages["java"] += whole
+        else:
+            stages["python"] += main
+            stages["client"] += whole - main
+    return stages
+
+
+def spark_processes(root: int) -> dict[int, str]:
+    """Spark's processes under this one: its Java machine, and every Python that this one has started."""
+    parents: dict[int, tuple[int, str]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, tail = path.read_text().rpartition(")")
+        except OSError:
+            continue
+        parents[int(path.parent.name)] = (int(tail.split()[1]), head.partition("(")[2])
+    machines = {pid for pid, (parent, name) in parents.items() if name == "java" and parent == root}
+    found = dict.fromkeys(machines, "java")
+    near = set(machines)
+    while near:
+        near = {pid for pid, (parent, _) in parents.items() if parent in near}
+        found |= dict.fromkeys(near, "python")
+    return found
 
 
 MOVER = """
@@ -242,7 +282,7 @@ def main() -> int:
         bench = Bench(directory, stack, chosen.size)
         outside = OutsideSpark(bench, stack, 2)
         on_spark = OnSpark(bench)
-        bench.measure("warm-up", 20_000, on_spark.move)
+        bench.measure("warm-up", 2 * BATCH, on_spark.move)
         bench.measure("warm-up", 20_000, lambda: outside.move(20_000))
         for _ in range(chosen.reps):
             results.append(bench.measure("spark", chosen.messages, on_spark.move))

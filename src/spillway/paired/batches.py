@@ -23,7 +23,11 @@ def weight(raw: AmqpAnnotatedMessage) -> int:
 
 def body_bytes(raw: AmqpAnnotatedMessage) -> int:
     """Of data; a structured body is not weighed."""
-    return sum(len(part) for part in raw.body) if raw.body_type is AmqpMessageBodyType.DATA else 0
+    size = 0
+    if raw.body_type is AmqpMessageBodyType.DATA:
+        for part in raw.body:
+            size += len(part)
+    return size
 
 
 class Batch:

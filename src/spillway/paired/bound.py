@@ -24,9 +24,10 @@ class InFlight:
 
     def enter_now(self, count: int, size_bytes: int) -> bool:
         """Whether there was room at once, and nobody waiting for it."""
-        if self._waiting or not self._fits(count, size_bytes):
+        if self._waiting or not (self.count == 0 or self._fits(count, size_bytes)):
             return False
-        self._take(count, size_bytes)
+        self.count += count
+        self.bytes += size_bytes
         return True
 
     async def enter(self, count: int, size_bytes: int) -> None:
@@ -48,20 +49,18 @@ class InFlight:
         self.count -= count
         self.bytes -= size_bytes
         assert self.count >= 0 and self.bytes >= 0, "what leaves has entered"
-        self._admit()
+        if self._waiting:
+            self._admit()
 
     def _admit(self) -> None:
         while self._waiting and self._fits(self._waiting[0][1], self._waiting[0][2]):
             turn, count, size_bytes = self._waiting.popleft()
             if not turn.done():
-                self._take(count, size_bytes)
+                self.count += count
+                self.bytes += size_bytes
                 turn.set_result(None)
 
     def _fits(self, count: int, size_bytes: int) -> bool:
         if self.count == 0:
             return True
         return self.count + count <= self.count_max and self.bytes + size_bytes <= self.bytes_max
-
-    def _take(self, count: int, size_bytes: int) -> None:
-        self.count += count
-        self.bytes += size_bytes

@@ -12,16 +12,17 @@ from spillway.model.ledger import (
     CANCEL,
     EMPTY_RECEIVE,
     KIND_NAMES,
+    MS_PER_MINUTE,
     PING,
     RECEIVE,
     RENEW,
     SCHEDULE,
     SEND,
     SETTLE,
+    UNIT_BYTES,
     Count,
     LedgerRow,
     line_of,
-    minute_of,
     units_of,
 )
 
@@ -39,36 +40,43 @@ class ClientLedger:
         self.namespace = namespace
         self.now_ms = now_ms
         self._rows: dict[tuple[int, str, int], Count] = {}
-        self._totals: dict[tuple[str, int], Count] = {}
+        self._forgotten: dict[tuple[str, int], int] = {}  # operations of rows that are no longer kept
 
     def count(self, entity: str, kind: int, size_bytes: int = 0) -> None:
-        """One operation."""
-        units = units_of(size_bytes)
-        key = (minute_of(self.now_ms()), entity, kind)
+        """One operation. Every send pays for this: only the row is counted, totals are summed when they are asked."""
+        key = (self.now_ms() // MS_PER_MINUTE, entity, kind)
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = Count()
             if len(self._rows) > ROWS_MAX:
-                del self._rows[next(iter(self._rows))]
-        row.add(1, units, size_bytes)
-        total = self._totals.get((entity, kind))
-        if total is None:
-            total = self._totals[entity, kind] = Count()
-        total.add(1, units, size_bytes)
+                self._forget(next(iter(self._rows)))
+        row.operations += 1
+        row.units += 1 if size_bytes <= UNIT_BYTES else units_of(size_bytes)
+        row.size_bytes += size_bytes
+
+    def _forget(self, key: tuple[int, str, int]) -> None:
+        _, entity, kind = key
+        self._forgotten[entity, kind] = self._forgotten.get((entity, kind), 0) + self._rows.pop(key).operations
 
     def operations(self, kind: int, entity: str | None = None) -> int:
         """How many of a kind so far, at one entity or at all."""
         return sum(
-            count.operations
-            for (each, counted), count in self._totals.items()
+            operations
+            for (each, counted), operations in self._totals().items()
             if counted == kind and entity in (None, each)
         )
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Operations by entity and the kind's name."""
         found: dict[str, dict[str, int]] = {}
-        for (entity, kind), count in self._totals.items():
-            found.setdefault(entity, {})[KIND_NAMES[kind]] = count.operations
+        for (entity, kind), operations in self._totals().items():
+            found.setdefault(entity, {})[KIND_NAMES[kind]] = operations
+        return found
+
+    def _totals(self) -> dict[tuple[str, int], int]:
+        found = dict(self._forgotten)
+        for (_, entity, kind), row in self._rows.items():
+            found[entity, kind] = found.get((entity, kind), 0) + row.operations
         return found
 
     def lines(self) -> Iterator[str]:

@@ -63,6 +63,13 @@ class Parcel:
         self.encoded = encoded  # the same messages, if they have been encoded as a batch already
 
     @property
+    def content(self) -> Any:
+        """As the SDK takes it."""
+        if self.encoded is not None:
+            return self.encoded
+        return list(self.messages) if self.is_whole else self.messages[0]
+
+    @property
     def key(self) -> str | None:
         """Session or partition: only messages of one go into a batch together."""
         return coalescing_key(self.messages[0]) if self.is_keyed else None
@@ -93,14 +100,15 @@ class Outlet:
         self.overdue = Overdue()
         self.is_closed = False
 
-    async def send(self, parcel: Parcel, deadline_s: float) -> None:
-        """Returns when the service accepted it, else raises what the SDK raised."""
+    async def send(self, parcel: Parcel, deadline_s: float, now_s: float | None = None) -> None:
+        """Returns when the service accepted it, else raises what the SDK raised. `now_s` saves asking what time it is:
+        every send passes here."""
         sender = None if self.waiting else self._take_sender()
         if sender is None:
             await self._wait_for_turn(parcel, deadline_s)
             return
         try:
-            await self._send_parcel(sender, parcel, deadline_s)
+            await self._send(sender, parcel.content, deadline_s, now_s)
         except BaseException as error:
             self._give_back(sender, _is_spoilt(error))
             raise
@@ -152,7 +160,8 @@ class Outlet:
             self._start(close_quietly(sender), self.closing)
         else:
             self.idle.append(sender)
-        self._serve_waiting()
+        if self.waiting:
+            self._serve_waiting()
 
     def _start(self, coroutine: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -222,7 +231,7 @@ class Outlet:
             self._give_back(sender, is_spoilt)
 
     async def _send_one(self, sender: ServiceBusSender, waiting: _Waiting) -> None:
-        await self._send_parcel(sender, waiting.parcel, waiting.deadline_s)
+        await self._send(sender, waiting.parcel.content, waiting.deadline_s)
         _accept(waiting)
 
     async def _send_batch(self, sender: ServiceBusSender, group: list[_Waiting]) -> None:
@@ -247,7 +256,7 @@ class Outlet:
         if not inside:
             return
         try:
-            await self._timed(_send(batch), sender, deadline_s)
+            await self._send(sender, batch, deadline_s)
         except _OF_THE_WAY:
             raise
         except Exception:
@@ -267,26 +276,30 @@ class Outlet:
 
     # -- the SDK's calls ------------------------------------------------------------------------------------------
 
-    async def _send_parcel(self, sender: ServiceBusSender, parcel: Parcel, deadline_s: float) -> None:
-        what: Any = parcel.encoded
-        if what is None:
-            what = list(parcel.messages) if parcel.is_whole else parcel.messages[0]
-        await self._timed(_send(what), sender, deadline_s)
+    async def _send(self, sender: ServiceBusSender, what: Any, deadline_s: float, now_s: float | None = None) -> None:
+        left_s = self._left_s(deadline_s) if now_s is None or now_s >= deadline_s else deadline_s - now_s
+        try:
+            await self.overdue.limit(sender.send_messages(what, timeout=left_s), deadline_s + GRACE_S)
+        except TimeoutError:
+            raise self._too_late(left_s) from None
 
     async def _timed(
         self, operation: Callable[[ServiceBusSender, float], Any], sender: ServiceBusSender, deadline_s: float
     ) -> Any:
-        left_s = deadline_s - asyncio.get_running_loop().time()
-        if left_s <= 0:
-            raise OperationTimeoutError(message=f"'{self.path}' was not sent to within the time allowed.")
+        left_s = self._left_s(deadline_s)
         try:
             return await self.overdue.limit(operation(sender, left_s), deadline_s + GRACE_S)
         except TimeoutError:
-            raise OperationTimeoutError(message=f"'{self.path}' did not answer within {left_s:.1f} s.") from None
+            raise self._too_late(left_s) from None
 
+    def _left_s(self, deadline_s: float) -> float:
+        left_s = deadline_s - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            raise OperationTimeoutError(message=f"'{self.path}' was not sent to within the time allowed.")
+        return left_s
 
-def _send(what: Any) -> Callable[[ServiceBusSender, float], Any]:
-    return lambda sender, left_s: sender.send_messages(what, timeout=left_s)
+    def _too_late(self, left_s: float) -> OperationTimeoutError:
+        return OperationTimeoutError(message=f"'{self.path}' did not answer within {left_s:.1f} s.")
 
 
 async def make_batch(sender: ServiceBusSender, left_s: float) -> ServiceBusMessageBatch:

@@ -6,6 +6,7 @@ is, and the timer looks through what is written down.
 """
 
 import asyncio
+import math
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ class Overdue:
         self._calls: dict[asyncio.Task[Any], float] = {}  # until when each may take
         self._ended: set[asyncio.Task[Any]] = set()  # by us, and not yet aware of it
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = math.inf  # when it looks
 
     async def limit(self, call: Coroutine[Any, Any, T], until_s: float) -> T:
         """Its result, or `TimeoutError` when that time has come. For one call of a task at a time."""
@@ -24,7 +26,7 @@ class Overdue:
         assert task is not None and task not in self._calls, "one call of a task at a time"
         cancelling = task.cancelling()
         self._calls[task] = until_s
-        if self._timer is None or until_s < self._timer.when():
+        if until_s < self._timer_s:
             self._set_timer(until_s)
         try:
             return await call
@@ -34,7 +36,7 @@ class Overdue:
             raise  # somebody else wants it to end
         finally:
             del self._calls[task]
-            if task in self._ended:
+            if self._ended and task in self._ended:
                 self._ended.discard(task)
                 task.uncancel()
 
@@ -42,16 +44,19 @@ class Overdue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._timer_s = math.inf
 
     def _set_timer(self, at_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
+        self._timer_s = at_s
 
     def _look(self) -> None:
         assert self._timer is not None
-        now_s = max(asyncio.get_running_loop().time(), self._timer.when())  # a timer may come a moment early
+        now_s = max(asyncio.get_running_loop().time(), self._timer_s)  # a timer may come a moment early
         self._timer = None
+        self._timer_s = math.inf
         for task, until_s in self._calls.items():
             if until_s <= now_s and task not in self._ended:
                 self._ended.add(task)

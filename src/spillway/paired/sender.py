@@ -20,7 +20,7 @@ from spillway.paired.backlog import BacklogQueue, BacklogUnavailable
 from spillway.paired.batches import BATCH_BYTES_MAX, MESSAGE_OVERHEAD_BYTES, Batch, Outgoing, body_bytes, split
 from spillway.paired.call import PRIMARY_SHARE, Call
 from spillway.paired.errors import BacklogUnavailableError, EntityFailed, SchedulingError, wrapped
-from spillway.paired.failover import Route
+from spillway.paired.failover import Route, State
 from spillway.paired.ledger import CANCEL, SCHEDULE, SEND
 from spillway.paired.outlet import Outlet, Parcel
 from spillway.paired.policy import FailoverPolicy, Verdict
@@ -131,21 +131,23 @@ class MessageSender:
             raise ValueError("timeout must be greater than 0")
         pairing = self.factory.pairing
         body_sizes = []
+        size_bytes = 0
         for message in messages:
-            if pairing is not None:
-                refuse_aliases(message)
-            body_sizes.append(prepare(message))
-        parcel = Parcel(messages, is_whole, body_sizes=body_sizes)
-        size_bytes = sum(body_sizes) + MESSAGE_OVERHEAD_BYTES * len(messages)
-        began_s = asyncio.get_running_loop().time()
-        call = Call(parcel, due, began_s, began_s + (timeout or self._default_timeout_s(pairing)))
+            body_size = prepare(message, pairing is not None)
+            body_sizes.append(body_size)
+            size_bytes += body_size + MESSAGE_OVERHEAD_BYTES
+        parcel = Parcel(messages, is_whole, True, body_sizes)
+        now_s = asyncio.get_running_loop().time()
+        call = Call(parcel, due, now_s, now_s + (timeout or self._default_timeout_s(pairing)))
+        count = len(messages)
         bound = self.factory.in_flight
-        if not bound.enter_now(len(messages), size_bytes):
-            await self._wait_for_room(len(messages), size_bytes, call.deadline_s)
+        if not bound.enter_now(count, size_bytes):
+            await self._wait_for_room(count, size_bytes, call.deadline_s)
+            now_s = asyncio.get_running_loop().time()
         try:
-            return await self._deliver(call)
+            return await self._deliver(call, now_s)
         finally:
-            bound.leave(len(messages), size_bytes)
+            bound.leave(count, size_bytes)
 
     async def _wait_for_room(self, count: int, size_bytes: int, deadline_s: float) -> None:
         bound = self.factory.in_flight
@@ -167,18 +169,26 @@ class MessageSender:
             return self.factory.operation_timeout_s
         return self.factory.operation_timeout_s + pairing.options.failover_interval.total_seconds()
 
-    async def _deliver(self, call: Call) -> list[int] | None:
-        loop = asyncio.get_running_loop()
-        watch = self._watch()
+    async def _deliver(self, call: Call, now_s: float) -> list[int] | None:
+        watch = self._watched or self._watch()
+        outlet = self._outlet or self._make_outlet()
         tries = 0
-        share_s, primary_until_s = self._primary_share(watch, call)
+        share_s, primary_until_s = self._primary_share(watch, call, now_s)
         while True:
-            if watch is not None and watch.machine.route() is not Route.PRIMARY:
-                return await self._deliver_away(watch, call)
-            epoch = 0 if watch is None else watch.machine.epoch
+            epoch = 0
+            if watch is not None:
+                machine = watch.machine
+                epoch = machine.epoch
+                if machine.state is not State.HEALTHY and machine.route() is not Route.PRIMARY:
+                    return await self._deliver_away(watch, call)
             try:
-                numbers = await self._to_primary(call.parcel, call.due, primary_until_s)
+                numbers = None
+                if call.due is None:
+                    await outlet.send(call.parcel, primary_until_s, now_s)
+                else:
+                    numbers = await self._schedule(outlet, call.parcel, call.due, primary_until_s)
             except Exception as error:
+                loop = asyncio.get_running_loop()
                 call.note(error)
                 is_fair = call.is_fair(share_s, self.factory.operation_timeout_s)
                 until_s = self._after_failure(error, watch, epoch, tries, primary_until_s, call.deadline_s, is_fair)
@@ -187,10 +197,11 @@ class MessageSender:
                 tries += 1
                 if until_s > loop.time():
                     await _wait(watch, until_s)
-                if loop.time() >= primary_until_s:  # held until now: it has its share of the time that is left
-                    share_s, primary_until_s = self._primary_share(watch, call)
+                now_s = loop.time()
+                if now_s >= primary_until_s:  # held until now: it has its share of the time that is left
+                    share_s, primary_until_s = self._primary_share(watch, call, now_s)
             else:
-                if watch is not None:
+                if watch is not None and watch.machine.state is not State.HEALTHY:
                     watch.on_success()
                 kind = SEND if call.due is None else SCHEDULE
                 for size_bytes in call.parcel.body_sizes:
@@ -229,28 +240,24 @@ class MessageSender:
             return None
         return min(deadline_s, now_s + PROBE_S)
 
-    def _primary_share(self, watch: "Watch | None", call: Call) -> tuple[float, float]:
+    def _primary_share(self, watch: "Watch | None", call: Call, now_s: float) -> tuple[float, float]:
         """How long the primary may take, if the backlog may have to take the message afterwards, and until when."""
-        now_s = asyncio.get_running_loop().time()
         left_s = call.deadline_s - now_s
         if watch is None or (watch.machine.interval_s > 0 and watch.pairing.options.pending == "raise"):
             return left_s, call.deadline_s
         share_s = min(self.factory.operation_timeout_s, left_s) * PRIMARY_SHARE
         return share_s, now_s + share_s
 
-    async def _to_primary(self, parcel: Parcel, due: datetime.datetime | None, deadline_s: float) -> list[int] | None:
-        outlet = self._outlet
-        if outlet is None:
-            outlet = self._outlet = self.factory.outlet(self.path)
-        if due is None:
-            await outlet.send(parcel, deadline_s)
-            return None
-        moment = due
+    async def _schedule(self, outlet: Outlet, parcel: Parcel, due: datetime.datetime, deadline_s: float) -> list[int]:
         numbers: list[int] = await outlet.call(
-            lambda sender, left_s: sender.schedule_messages(list(parcel.messages), moment, timeout=left_s),  # type: ignore[arg-type]
+            lambda sender, left_s: sender.schedule_messages(list(parcel.messages), due, timeout=left_s),  # type: ignore[arg-type]
             deadline_s,
         )
         return numbers
+
+    def _make_outlet(self) -> Outlet:
+        self._outlet = self.factory.outlet(self.path)
+        return self._outlet
 
     async def _call_primary(self, operation: Any, timeout: float | None) -> Any:
         deadline_s = asyncio.get_running_loop().time() + (timeout or self.factory.operation_timeout_s)
@@ -268,7 +275,7 @@ class MessageSender:
         while True:
             route = watch.machine.route()
             if route is Route.PRIMARY:  # it came back meanwhile
-                return await self._deliver(call)
+                return await self._deliver(call, loop.time())
             if route is Route.NOWHERE:
                 raise EntityFailed(
                     f"'{self.path}' is away and waiting does not bring it back: {watch.machine.cause}. "
@@ -292,8 +299,8 @@ class MessageSender:
         batches = split([to_backlog(message, self.path, call.due) for message in messages])
         if any(batch.is_too_large for batch in batches):  # contract E8
             raise MessageSizeExceededError(
-                message="The entity is away, and with what the backlog must remember of it the message is larger than "
-                f"{BATCH_BYTES_MAX} bytes. {call.fate().capitalize()}."
+                message=f"message: '{self.path}' is away, and with what the backlog must remember of it the message is "
+                f"larger than {BATCH_BYTES_MAX} bytes. {call.fate().capitalize()}."
             )
         for batch in batches:
             await self._to_backlog_queue(pairing, batch, call)
@@ -358,7 +365,8 @@ class MessageSender:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ValueError("The sender has been closed; create another one.")
-        self.factory.check_open()
+        if self.factory.is_closed or self.factory.fault is not None:
+            self.factory.check_open()
 
 
 async def _wait(watch: "Watch | None", until_s: float) -> None:
@@ -388,10 +396,12 @@ def unpack(message: Any) -> tuple[list[Outgoing], bool]:
     )
 
 
-def prepare(message: Outgoing) -> int:
+def prepare(message: Outgoing, is_paired: bool) -> int:
     """Give it an id if it has none, so that a send of unknown outcome that is diverted stays one message inside the
     primary's duplicate window. The bytes of its body."""
     raw = raw_of(message)
+    if is_paired and raw.application_properties:
+        refuse_aliases(raw)
     properties = raw.properties
     if properties is None:
         properties = raw.properties = AmqpMessageProperties()
