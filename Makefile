@@ -8,6 +8,7 @@ VENV_PYTHON := $(BIN)/python
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 CORE := $(VENV)/.core-ready
+SPARK := $(VENV)/.spark-ready
 DEV := $(VENV)/.dev-ready
 JS_DIR := tests/wire/js
 JS := $(if $(wildcard $(JS_DIR)/package.json),$(JS_DIR)/node_modules/.ready)
@@ -39,7 +40,7 @@ SPARK_KILLS ?= 20
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(CORE) ## two namespaces, an outage, and a verdict: nothing is lost. The timeline is in build/outage.html
+demo: $(SPARK) ## two namespaces, an outage, a verdict, and what it cost, with Spark. The pages are build/outage*.html
 	@mkdir -p build
 	@$(BIN)/spillway lab --report build/outage.html
 
@@ -119,6 +120,10 @@ $(CORE): pyproject.toml setup.py tools/setup.sh
 
 $(DEV): pyproject.toml setup.py tools/setup.sh
 	@sh tools/setup.sh dev
+	@touch $@ $(CORE) $(SPARK)
+
+$(SPARK): pyproject.toml setup.py tools/setup.sh
+	@sh tools/setup.sh spark
 	@touch $@ $(CORE)
 
 $(JS_DIR)/node_modules/.ready: $(JS_DIR)/package.json $(wildcard $(JS_DIR)/package-lock.json) | $(DEV)

@@ -44,8 +44,8 @@ Result = dict[str, Any]
 
 def run_one(scenario: str, messages: int, rate: float, keep: Path) -> Result:
     """What the verdict said; `error` if there is none."""
-    line = [sys.executable, "-m", "spillway", "lab", "--scenario", scenario, "--keep", str(keep)]
-    line += ["--messages", str(messages), "--rate", str(rate)]
+    line = [sys.executable, "-m", "spillway", "lab", "--syphon", "process", "--scenario", scenario]
+    line += ["--messages", str(messages), "--rate", str(rate), "--keep", str(keep)]
     places = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "src")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     began_s = time.monotonic()

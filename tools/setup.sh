@@ -1,7 +1,8 @@
 #!/bin/sh
-# Prepares this checkout: sh tools/setup.sh core | dev | js. The Makefile calls it; each step says what it does.
+# Prepares this checkout: sh tools/setup.sh core | spark | dev | js. The Makefile calls it; each step says what it does.
 #
 #   core  .venv with spillway and what it needs to run
+#   spark core, and Spark (a download of 456 MB)
 #   dev   the same with everything the tests need, Spark too (a download of 456 MB)
 #   js    the JavaScript SDK for the wire tests, with Node from PyPI where the machine has none
 #
@@ -76,6 +77,12 @@ install_core() {
     SPILLWAY_COMPILE=0 pip_install --no-build-isolation -e .
 }
 
+install_spark() {
+    install_core
+    say "installing Spark into $VENV (pyspark is a download of 456 MB: a few minutes)"
+    SPILLWAY_COMPILE=0 pip_install -e '.[spark]'
+}
+
 install_dev() {
     make_venv
     # python-qpid-proton comes as source only.
@@ -121,7 +128,8 @@ link_node() {
 mkdir -p build
 case "${1:-}" in
     core) install_core ;;
+    spark) install_spark ;;
     dev) install_dev ;;
     js) install_js ;;
-    *) echo "usage: sh tools/setup.sh core | dev | js" >&2; exit 2 ;;
+    *) echo "usage: sh tools/setup.sh core | spark | dev | js" >&2; exit 2 ;;
 esac

@@ -45,7 +45,8 @@ def left_behind(directory: Path) -> list[str]:
 @pytest.mark.parametrize("scenario", ["kill", "freeze", "disabled-entity"])
 def test_an_outage_in_the_middle_loses_nothing_and_no_caller_hears_of_it(scenario: str, tmp_path: Path) -> None:
     report, kept = tmp_path / "report.html", tmp_path / "kept"
-    options = ("--messages", str(MESSAGES), "--json", "--report", str(report), "--keep", str(kept))
+    files = ("--report", str(report), "--keep", str(kept))
+    options = ("--syphon", "process", "--messages", str(MESSAGES), "--json", *files)
     done = spillway_lab("--scenario", scenario, *options)
     assert done.returncode == 0, done.stderr
     found = last_line(done)
@@ -67,7 +68,7 @@ def test_an_outage_in_the_middle_loses_nothing_and_no_caller_hears_of_it(scenari
 
 @pytest.mark.timeout(300)
 def test_a_planted_lie_ends_with_status_1(tmp_path: Path) -> None:
-    done = spillway_lab("--messages", "1000", "--break", "ack-before-send", "--json")
+    done = spillway_lab("--syphon", "process", "--messages", "1000", "--break", "ack-before-send", "--json")
     assert done.returncode == 1, done.stderr
     found = last_line(done)
     assert (found["acknowledged"], found["lost"], found["delivered"]) == (1_000, 10, 990)
@@ -78,7 +79,8 @@ def test_a_planted_lie_ends_with_status_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_lab_that_is_interrupted_leaves_nothing_running(number: int, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    line = [sys.executable, "-m", "spillway", "lab", "--messages", "100000", "--keep", str(kept)]
+    line = [sys.executable, "-m", "spillway", "lab", "--syphon", "process", "--messages", "100000"]
+    line += ["--keep", str(kept)]
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as lab:
         assert lab.stderr is not None
         for said in lab.stderr:
@@ -98,6 +100,7 @@ def test_a_lab_that_is_interrupted_leaves_nothing_running(number: int, tmp_path:
     [
         (("--scenario", "earthquake"), "--scenario earthquake: must be all or one of kill, freeze, refuse"),
         (("--break", "promises"), "--break promises: must be ack-before-send"),
+        (("--syphon", "hose"), "--syphon hose: must be spark or process"),
         (("--messages", "999"), "'--messages'"),
         (("--messages", "many"), "'--messages'"),
         (("--rate", "-1"), "'--rate'"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spillway.lab.run import Settings
 
 BREAKS = ("ack-before-send",)
+SYPHONS = ("spark", "process")
 
 
 def command(
@@ -40,15 +41,20 @@ def command(
         str | None,
         typer.Option("--break", metavar="LIE", help="Plant a lie that the verdict must find: ack-before-send."),
     ] = None,
+    syphon: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", help="Who brings the backlog home: spark, if it is installed, or process."),
+    ] = None,
 ) -> None:
     """Start two namespaces, send, break one, mend it, and judge from what every client wrote down.
 
-    Exits with status 1 if any acknowledged message was lost.
+    Exits with status 1 if any acknowledged message was lost. With Spark it ends with reports of cost and availability.
     """
     from spillway.lab.run import Settings
 
     names = check(scenario, rate, report, keep, break_with)
-    results = rehearse(names, Settings(messages, rate, size, break_with), report, keep, as_json)
+    settings = Settings(messages, rate, size, break_with)
+    results = rehearse(names, settings, report, keep, as_json, with_spark=is_spark(syphon))
     if any(found["problems"] for found in results):
         raise typer.Exit(1)
 
@@ -73,49 +79,92 @@ def check(scenario: str, rate: float, report: Path | None, keep: Path | None, br
     return list(SCENARIOS) if scenario == "all" else [scenario]
 
 
+def is_spark(syphon: str | None) -> bool:
+    """Asked for, it has to be there; by default the lab does without if it is not, and says so."""
+    from spillway.lab.spark import what_is_missing
+
+    if syphon is not None and syphon not in SYPHONS:
+        raise UsageError(f"--syphon {syphon}: must be {' or '.join(SYPHONS)}")
+    if syphon == "process":
+        return False
+    missing = what_is_missing()
+    if missing and syphon == "spark":
+        raise UsageError(f"--syphon spark: {missing}")
+    if missing:
+        sys.stderr.write(
+            f"spillway: {missing}; the syphon is a process without Spark, and there are no reports of it\n"
+        )
+    return not missing
+
+
 def rehearse(
-    names: list[str], settings: "Settings", report: Path | None, keep: Path | None, as_json: bool
+    names: list[str], settings: "Settings", report: Path | None, keep: Path | None, as_json: bool, with_spark: bool
 ) -> list[dict[str, Any]]:
     from rich.console import Console
 
     from spillway.client.control import ControlError
     from spillway.lab.guard import Guard
+    from spillway.lab.pages import Pages
     from spillway.lab.processes import LabError
     from spillway.lab.report import Part, write_report
     from spillway.lab.run import Lab
     from spillway.lab.scenarios import scenario_of
-    from spillway.lab.screen import Screen, show_results, verdict_text
+    from spillway.lab.screen import Screen, show_pages, show_results, verdict_text
+    from spillway.lab.spark import SparkHost
     from spillway.lab.verdict import FIELDS
 
     console = Console(stderr=True)
     results: list[dict[str, Any]] = []
     parts: list[Part] = []
+    pages: list[Pages] = []
+    not_made = ""
     root = keep or Path(tempfile.mkdtemp(prefix="spillway-lab-"))
     with Guard() as guard:
         if keep is None:
             guard.watch_directory(root)
+        root.mkdir(parents=True, exist_ok=True)
+        spark = SparkHost(root, guard) if with_spark else None
         try:
+            if spark is not None:
+                spark.spawn()
             for name in names:
                 scenario = scenario_of(name)
-                (root / name).mkdir(parents=True)
+                (root / name).mkdir()
+                made = None
                 with Screen(console, scenario, settings.messages) as screen:
-                    found = Lab(scenario, settings, root / name, guard, screen.show).run()
+                    lab = Lab(scenario, settings, root / name, guard, screen.show, spark)
+                    found = lab.run()
+                    if spark is not None:
+                        try:
+                            told = lab.report()
+                        except LabError as error:  # the verdict stands, and is told first
+                            not_made = str(error)
+                        else:
+                            end = name if len(names) > 1 else ""
+                            made = Pages.of(told, root / name, report, end, is_kept=keep is not None)
+                            pages.append(made)
                 results.append(found)
                 if len(names) > 1:
                     console.print(verdict_text(found), soft_wrap=True)
                 if as_json:
                     print(json.dumps({name: found[name] for name in FIELDS}), flush=True)
                 if report is not None:
-                    parts.append(Part.of(found, scenario, root / name))
+                    parts.append(Part.of(found, scenario, root / name, made))
                     write_report(report, parts, in_words(settings))
         except (LabError, ControlError, OSError) as error:
             raise CommandError(f"the lab itself failed, which says nothing about any message: {error}") from error
+        finally:
+            if spark is not None:
+                spark.end()
     shown = console if as_json else Console(file=sys.stdout)
     show_results(shown, results)
+    show_pages(shown, pages)
     if report is not None:
         shown.print(f"The report with the timeline is {report}", soft_wrap=True, highlight=False)
     if keep is not None:
         shown.print(f"Histories, logs and data are kept in {keep}", soft_wrap=True, highlight=False)
+    if not_made:
+        raise CommandError(f"the reports of cost and availability were not made, the verdict stands: {not_made}")
     return results
 
 

@@ -1,13 +1,17 @@
 """What the brokers hold and have counted, when all is over: written down like everything else, for the verdict."""
 
 import asyncio
+import gzip
 import json
-from collections import Counter
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from spillway.client import connect
 from spillway.lab.histories import LEDGER, LEFT, History
 from spillway.lab.processes import Broker
+from spillway.model.ledger import FORMAT
 
 PEEK: Final = 500
 
@@ -24,6 +28,18 @@ def note_ledgers(brokers: list[Broker], history: History) -> None:
         for row in broker.ask("GET", "ledger")["rows"]:
             operations[row["kind"]] += row["operations"]
         history.write(LEDGER, namespace=broker.name, operations=dict(operations))
+
+
+def keep_ledger(broker: Broker, directory: Path) -> None:
+    """All rows, in files like those of sealed days: this namespace counts no more."""
+    days: dict[str, list[str]] = defaultdict(list)
+    for row in broker.ask("GET", "ledger", query={"by": "minute"})["rows"]:
+        day = datetime.fromtimestamp(row["epoch_s"], UTC).strftime("%Y-%m-%d")
+        days[day].append(json.dumps({"format": FORMAT, "namespace": broker.name, **row}) + "\n")
+    for day, lines in days.items():
+        path = directory / f"day={day}" / f"{broker.name}.jsonl.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress("".join(lines).encode()))
 
 
 def note_left(queues: list[tuple[Broker, str]], history: History) -> None:

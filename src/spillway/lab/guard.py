@@ -75,6 +75,15 @@ def started_at(pid: int) -> str:
     return text.rpartition(")")[2].split()[19]
 
 
+def kill(pid: int) -> None:
+    """What it has started goes with it, if it leads a group: Spark's Java, for example."""
+    with contextlib.suppress(OSError):
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
+
+
 def clean_up(lines: list[dict[str, Any]]) -> None:
     """Rules first: a process that is cut off may wait for packets."""
     rules: list[list[str]] = []
@@ -87,8 +96,7 @@ def clean_up(lines: list[dict[str, Any]]) -> None:
         subprocess.run(rule, check=False, capture_output=True)
     for line in lines:
         if "pid" in line and started_at(line["pid"]) == line["since"]:
-            with contextlib.suppress(OSError):
-                os.kill(line["pid"], signal.SIGKILL)
+            kill(line["pid"])
     for line in lines:
         if "directory" in line:
             shutil.rmtree(line["directory"], ignore_errors=True)

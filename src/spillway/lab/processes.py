@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import IO, Any, Final
 
-from spillway.lab.guard import Guard
+from spillway.lab.guard import Guard, kill
 
 READY_S: Final = 60.0
 # Below those that the machine gives to outgoing connections: while a broker is away, nobody else may get its port, and
@@ -94,7 +94,7 @@ class Process:
         if self._child is None:
             return
         if self._child.poll() is None:
-            self._child.kill()
+            kill(self._child.pid)
             self._child.wait()
         for file in (self._child.stdin, self._child.stdout, self._log_file):
             if file is not None:
@@ -153,11 +153,13 @@ class Broker(Process):
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)
 
-    def ask(self, method: str, resource: str, body: dict[str, Any] | None = None) -> Any:
+    def ask(
+        self, method: str, resource: str, body: dict[str, Any] | None = None, query: dict[str, str] | None = None
+    ) -> Any:
         """Its control API."""
         from spillway.client.control import ControlClient
 
-        return ControlClient(self.connection_string).ask(method, resource, body)
+        return ControlClient(self.connection_string).ask(method, resource, body, query)
 
 
 class Client(Process):

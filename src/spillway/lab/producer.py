@@ -43,6 +43,7 @@ class Paired:
         self.secondary = MessagingFactory.from_connection_string(spec["secondary"], operation_timeout=timeout_s)
         self.manager = NamespaceManager.from_connection_string(spec["secondary"], ca_file=spec["secondary_ca_file"])
         self.primary.on_event(self.note)
+        self.primary.record_events(spec["events"], process=spec["name"])
 
     def note(self, event: Event) -> None:
         if event.name in TOLD:

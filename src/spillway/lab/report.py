@@ -15,6 +15,7 @@ from typing import Any, Final
 from spillway import __version__
 from spillway.lab import picture
 from spillway.lab.histories import read_lines
+from spillway.lab.pages import Pages, pages_section
 from spillway.lab.report_words import CHARGED, what_happened
 from spillway.lab.scenarios import Scenario
 from spillway.lab.timeline import Timeline, read_timeline
@@ -59,10 +60,11 @@ class Part:
     about: str
     senders: str  # how they were set up, in words
     timeline: Timeline
+    pages: Pages | None = None  # what the jobs on Spark made of it
 
     @classmethod
-    def of(cls, found: dict[str, Any], scenario: Scenario, directory: Path) -> "Part":
-        return cls(found, scenario.about, senders_of(scenario), read_timeline(read_lines(directory)))
+    def of(cls, found: dict[str, Any], scenario: Scenario, directory: Path, made: Pages | None = None) -> "Part":
+        return cls(found, scenario.about, senders_of(scenario), read_timeline(read_lines(directory)), made)
 
 
 def senders_of(scenario: Scenario) -> str:
@@ -158,7 +160,8 @@ def section(part: Part) -> str:
         f'<span class="soft">{html.escape(part.senders)}</span></p>{problems}'
         f'<div class="figures">{figures}</div>{picture.draw(part.timeline)}<ul class="key">{key}</ul>'
         f'<h3>What happened</h3><ol class="story">{story}</ol>'
-        f"<h3>All numbers</h3><table>{numbers(found)}</table>{cost(part)}</section>"
+        f"<h3>All numbers</h3><table>{numbers(found)}</table>{cost(part)}"
+        f"{'' if part.pages is None else pages_section(part.pages)}</section>"
     )
 
 

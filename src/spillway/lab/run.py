@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from spillway.lab.afterwards import count_stored, note_ledgers, note_left
+from spillway.lab.afterwards import count_stored, keep_ledger, note_ledgers, note_left
 from spillway.lab.guard import Guard
 from spillway.lab.histories import BEGINS, FAULT, MENDED, MENDING, NOTE, History, Tail
 from spillway.lab.processes import Broker, Client, LabError
 from spillway.lab.scenarios import DIVERTED_SHARE, Scenario
+from spillway.lab.spark import SparkHost
 from spillway.lab.verdict import EXPECTED_FILE, SECONDARY, VERDICT_FILE, Expected
 
 PATH: Final = "orders"
@@ -29,6 +30,7 @@ FAULT_UNTIL: Final = 0.5
 DIVERTED_UNTIL: Final = DIVERTED_SHARE + 0.05  # of all messages; some margin
 STALLED_S: Final = 120.0  # nothing goes on any more
 HOME_STALLED_S: Final = 75.0  # a lock that nobody holds any more has run out by then, in the backlog too
+SPARK_STALLED_S: Final = 240.0  # Spark may have to start first, on a machine on which everybody is busy
 LOOK_S: Final = 0.1
 ASK_S: Final = 0.5
 
@@ -52,7 +54,7 @@ class Progress:
 
 
 class Lab:
-    """`show` is called with the progress, `note` is a line for people."""
+    """`show` is called with the progress, `note` is a line for people. `spark` syphons, else a process of its own."""
 
     def __init__(
         self,
@@ -61,12 +63,15 @@ class Lab:
         directory: Path,
         guard: Guard,
         show: Callable[[Progress], None],
+        spark: SparkHost | None = None,
     ) -> None:
         self.scenario = scenario
         self.settings = settings
         self.directory = directory
         self.guard = guard
         self.show = show
+        self.spark = spark
+        self.events = directory / "events"
         self.path = PATH
         self.primary = Broker(PRIMARY, directory, ["--config", str(self._config())], guard)
         self.secondary = Broker(SECONDARY, directory, [], guard)
@@ -79,11 +84,17 @@ class Lab:
         self.begun_s = time.monotonic()
 
     @property
-    def backlog_paths(self) -> list[str]:
-        from spillway.paired.backlog import backlog_path, namespace_name
+    def pairing_name(self) -> str:
+        """What the primary is called in the paths of its backlog queues."""
+        from spillway.paired.backlog import namespace_name
 
-        name = namespace_name(f"localhost:{self.primary.port}")
-        return [backlog_path(name, index) for index in range(BACKLOG_QUEUES)]
+        return namespace_name(f"localhost:{self.primary.port}")
+
+    @property
+    def backlog_paths(self) -> list[str]:
+        from spillway.paired.backlog import backlog_path
+
+        return [backlog_path(self.pairing_name, index) for index in range(BACKLOG_QUEUES)]
 
     def fault(self, what: str) -> None:
         self.history.write(FAULT, what=what)
@@ -120,6 +131,8 @@ class Lab:
             self._stop_clients()
             brokers = [self.primary, self.secondary]
             note_ledgers(brokers, self.history)
+            for broker in brokers:
+                keep_ledger(broker, self.ledger_of(broker))
             note_left([(self.primary, PATH), *((self.secondary, path) for path in self.backlog_paths)], self.history)
         finally:
             for process in (*self.clients, self.primary, self.secondary):
@@ -127,8 +140,21 @@ class Lab:
             self.history.close()
         return self._verdict()
 
+    def report(self) -> dict[str, Any]:
+        """After the verdict: what the jobs on Spark make of ledgers, events and histories. The pages are files."""
+        assert self.spark is not None, "only with Spark"
+        self._enter("metering, cost and availability, on Spark")
+        ledgers = {broker.name: str(self.ledger_of(broker)) for broker in (self.primary, self.secondary)}
+        spec = {"directory": str(self.directory), "events": str(self.events), "ledgers": ledgers}
+        return self.spark.report({**spec, "name": self.pairing_name, "primary": PRIMARY})
+
+    def ledger_of(self, broker: Broker) -> Path:
+        """Where its rows are kept for the jobs."""
+        return self.directory / "ledgers" / broker.name
+
     def _start(self) -> None:
-        self._enter("starting two brokers and five clients")
+        syphon = "five clients" if self.spark is None else "four clients; Spark starts beside them"
+        self._enter(f"starting two brokers and {syphon}")
         self.primary.start()
         self.secondary.start()
         each, more = divmod(self.settings.messages, PRODUCERS)
@@ -137,17 +163,22 @@ class Lab:
         self.clients = [
             *self.producers,
             *(self._client("consumer", f"consumer{index}") for index in range(CONSUMERS)),
-            self._client("syphon_host", "syphon"),
         ]
+        if self.spark is None:
+            self.clients.append(self._client("syphon_host", "syphon"))
         for client in self.clients:
             client.spawn()
         for client in self.clients:
             client.wait_ready()
+        if self.spark is not None:  # the producers have made the backlog queues
+            where = (self.primary.connection_string, self.secondary.connection_string)
+            self.spark.syphon(*where, self.directory, self.events)
 
     def _client(self, module: str, name: str, count: int = 0) -> Client:
         spec = {
             "name": name,
             "directory": str(self.directory),
+            "events": str(self.events),
             "primary": self.primary.connection_string,
             "secondary": self.secondary.connection_string,
             "secondary_ca_file": self.secondary.ca_file,
@@ -204,7 +235,7 @@ class Lab:
         self._enter("bringing the backlog home")
         before: tuple[int, ...] = ()
         moved_s = time.monotonic()
-        while time.monotonic() - moved_s < HOME_STALLED_S:
+        while time.monotonic() - moved_s < (HOME_STALLED_S if self.spark is None else SPARK_STALLED_S):
             stored = count_stored([self.primary, self.secondary])
             counts = self._look()
             if stored == 0 and not self.tail.away:
@@ -217,6 +248,8 @@ class Lab:
 
     def _stop_clients(self) -> None:
         self._enter("ending the clients")
+        if self.spark is not None:
+            self.spark.stop()
         for client in self.clients:
             client.say()
         for client in self.clients:
@@ -278,6 +311,8 @@ class Lab:
         self.show(Progress(self.phase, self.is_outage, elapsed_s, self.tail.counts))
 
     def _check_clients(self) -> None:
+        if self.spark is not None:
+            self.spark.check()
         for client in self.clients:
             if not client.is_running:
                 raise LabError(f"{client.name} ended before its time: {client.last_words()}")

@@ -10,6 +10,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from spillway.lab.pages import Pages
 from spillway.lab.run import Progress
 from spillway.lab.scenarios import Scenario
 
@@ -127,6 +128,17 @@ def show_one(console: Console, found: dict[str, Any]) -> None:
     total = sum(found["operations"].values())
     table.add_row("  operations", number(total), "that both brokers counted")
     console.print(table, width=max(WIDTH, min(console.width, 100)), highlight=False)
+
+
+def show_pages(console: Console, pages: list[Pages]) -> None:
+    """What the jobs on Spark say: all of one, a line each of several."""
+    for each in pages:
+        if len(pages) == 1:
+            lines = ["", *each.cost_words(), "", *each.availability_words(), ""]
+        else:
+            lines = [f"cost {each.total()}"]
+        for line in [*lines, *each.files_words()]:
+            console.print(Text(line), soft_wrap=True)
 
 
 def show_all(console: Console, results: list[dict[str, Any]]) -> None:

@@ -1,5 +1,6 @@
 """Running streaming queries to their end."""
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,18 @@ if TYPE_CHECKING:
 # The query has done nothing by then.
 NOT_BEGUN: Final = "Python worker failed to connect back"
 TRIES_MAX: Final = 5
+
+LAST_BATCH_S: Final = 120.0
+
+
+def stop_between_batches(query: "StreamingQuery", say: Callable[[str], None]) -> None:
+    """A batch under way ends first, if it does within reason: nothing that it has received waits for a lock to end."""
+    until_s = time.monotonic() + LAST_BATCH_S
+    if query.status["isTriggerActive"]:
+        say("stopping after the batch under way")
+        while query.status["isTriggerActive"] and time.monotonic() < until_s:
+            time.sleep(0.05)
+    query.stop()
 
 
 def run_to_end(start: "Callable[[], StreamingQuery]", timeout_s: float | None = None) -> "StreamingQuery":

@@ -21,13 +21,15 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from spillway.client import ClientError
+from spillway.client.control import ControlError
 from spillway.spark.crash import variables
 from spillway.spark.depths import Backlogs, Depth
 from spillway.spark.link import hub
 from spillway.spark.move import IDLE_S, Moved, MoveOptions, Share, move
 from spillway.spark.options import Access
 from spillway.spark.restore import Ttl
-from spillway.spark.tally import KEPT, Count
+from spillway.spark.tally import KEPT, Count, reason_of
 
 FORMAT: Final = "spillway-syphon"
 # Spark hides the values of options whose names say that they are secret.
@@ -54,6 +56,7 @@ class SyphonPlan:
     ttl: Ttl = "restart"
     report_dir: str = ""  # where tasks write down what they did, for the case that they die
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks: crash points
+    is_watch: bool = False  # goes on for ever: a namespace that is away is waited for
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "environment": dict(self.environment)})
@@ -110,7 +113,12 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where it stands if there is nothing to do; else one batch further."""
         if self.left is not None and self.left <= 0:
             return start
-        depths = self._depths()
+        try:
+            depths = self._depths()
+        except (ClientError, ControlError, OSError):
+            if not self.plan.is_watch:
+                raise
+            return start  # the secondary is away: the next look is in a second
         total = self._total(depths)
         if total == 0 or not self._is_worth_it(total):
             return start
@@ -183,11 +191,19 @@ def run_task(plan: SyphonPlan, partition: SyphonPartition) -> Iterator[tuple[Any
     shares = [Share(path, count) for path, count in partition.shares]
     options = MoveOptions(plan.idle_s, plan.patience_s, None, plan.ttl)
     with variables(plan.environment), Report(plan.report_dir, attempt, partition.index) as report:
-        moved = hub().run(_move(plan, shares, options, report))
-    if moved.error is not None:
+        try:
+            moved = hub().run(_move(plan, shares, options, report))
+        except ClientError as error:
+            if not plan.is_watch:
+                raise
+            moved = Moved(error=error)
+    if moved.error is not None and not plan.is_watch:
         raise RuntimeError(f"the backlog is not emptied: {moved.error}") from moved.error
     about = (attempt, partition.index, socket.gethostname(), os.getpid())
-    counts = list(moved.tally.counts()) or [Count("", "", "", "", 0, 0)]
+    # While one watches, a namespace that is away is no reason for the query to die: the next batch finds it back.
+    counts = list(moved.tally.counts())
+    if moved.error is not None or not counts:
+        counts.append(Count("", "", "", reason_of(moved.error) if moved.error is not None else "", 0, 0))
     for count in counts:
         yield (
             *about,

@@ -32,6 +32,7 @@ from spillway.spark.java import SparkMissing
 from spillway.spark.link import NamespaceError
 from spillway.spark.options import PEEK_LOCK, OptionError, ReadOptions, read_options
 from spillway.spark.places import Place, PlaceError
+from spillway.spark.queries import stop_between_batches
 from spillway.spark.reasons import reason_of
 from spillway.spark.remains import Remains
 from spillway.spark.session import Say, build_session, say_on_stderr
@@ -54,7 +55,6 @@ WATCH_INTERVAL: Final = "1 second"
 FAILURES_MAX: Final = 2
 FAILURES_MAX_WATCHING: Final = 10
 FAILURE_WAIT_S: Final = 5.0
-LAST_BATCH_S: Final = 120.0
 OURS: Final = "_spillway"  # Spark passes over names that begin so when it reads
 ABOUT: Final = "about.json"
 READ_BACK: Final = f"{ENTITY} STRING, session_id STRING, lock_token STRING"
@@ -230,12 +230,8 @@ class Capture:
                 pass
         except KeyboardInterrupt:
             self.stopped.set()
-        if self.stopped.is_set() and query.isActive:
-            self.say("stopping after the batch under way")
-            began_s = time.monotonic()
-            while query.status["isTriggerActive"] and time.monotonic() - began_s < LAST_BATCH_S:
-                time.sleep(0.05)
-            query.stop()
+        if self.stopped.is_set():
+            stop_between_batches(query, self.say)
         error = query.exception()
         if error is not None:
             raise CaptureError(reason_of(error)) from None

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.spark.depths import Backlogs, Depth, name_of
 from spillway.spark.link import hub
 from spillway.spark.options import Access, OptionError, checked
-from spillway.spark.queries import NOT_BEGUN, TRIES_MAX
+from spillway.spark.queries import NOT_BEGUN, TRIES_MAX, stop_between_batches
 from spillway.spark.restore import Ttl
 from spillway.spark.session import build_session, say_on_stderr
 from spillway.spark.tally import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, Tally
@@ -43,6 +43,7 @@ BATCH_MESSAGES: Final = 50_000
 BACKLOG_QUEUES: Final = 10
 ROUNDS_IN_VAIN: Final = 2
 WATCH_INTERVAL_S: Final = 1.0
+DIED_AT_ONCE_S: Final = 60.0
 PATIENCE_S: Final = 15.0  # a busy destination wants ten seconds
 
 
@@ -65,6 +66,8 @@ class SyphonConfig:
     patience_s: float = PATIENCE_S
     events: str = ""  # a directory for lines of events (docs/events.md)
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks; for tests
+    timeout_s: float = Access.timeout_s  # so long an answer of a namespace is waited for
+    on_event: "Callable[[Event], None] | None" = field(default=None, repr=False)  # hears what `events` writes down
 
 
 @dataclass
@@ -95,13 +98,13 @@ class Summary:
         return None if self.before is None or self.after is None else self.before - self.after
 
 
-def access_of(text: str, ca_file: str, option: str) -> Access:
+def access_of(text: str, ca_file: str, option: str, timeout_s: float = Access.timeout_s) -> Access:
     """A secret by its name, or a connection string as it is; an error never repeats it."""
     if text.startswith(("env:", "file:")):
-        access = Access(secret_name=text, ca_file=ca_file)
+        access = Access(secret_name=text, ca_file=ca_file, timeout_s=timeout_s)
         access.resolve()
         return access
-    return Access(connection_string=checked(text, option), ca_file=ca_file)
+    return Access(connection_string=checked(text, option), ca_file=ca_file, timeout_s=timeout_s)
 
 
 def check(config: SyphonConfig) -> None:
@@ -125,8 +128,8 @@ class Syphon:
         check(config)
         self.spark = spark
         self.config = config
-        self.primary = access_of(config.primary, config.primary_ca_file, "primary")
-        self.secondary = access_of(config.secondary, config.secondary_ca_file, "secondary")
+        self.primary = access_of(config.primary, config.primary_ca_file, "primary", config.timeout_s)
+        self.secondary = access_of(config.secondary, config.secondary_ca_file, "secondary", config.timeout_s)
         self.name = config.namespace_name or name_of(self.primary)
         self.backlogs = Backlogs(hub(), self.secondary, self.name, config.backlog_queues)
         self.summary = Summary(self.name)
@@ -203,16 +206,26 @@ class Syphon:
                 say_on_stderr("Spark could not start its Python process in time: once more")
 
     def _watch(self, depths: list[Depth]) -> None:
+        """A namespace that is away is waited for. A query that dies is started again, unless it dies at once."""
         self.summary.rounds = 1
-        query = self._start(depths, {"processingTime": f"{WATCH_INTERVAL_S} seconds"})
-        try:
-            while query.isActive and not self.stopped.wait(0.2):
-                pass
-        except KeyboardInterrupt:
-            say_on_stderr("stopping after the batch under way")
-        query.stop()
-        if query.exception() is not None:
-            query.awaitTermination()
+        died = 0
+        while not self.stopped.is_set() and died < TRIES_MAX:
+            began_s = time.monotonic()
+            query = self._start(depths, {"processingTime": f"{WATCH_INTERVAL_S} seconds"})
+            try:
+                while query.isActive and not self.stopped.wait(0.2):
+                    pass
+            except KeyboardInterrupt:
+                self.stopped.set()
+            stop_between_batches(query, say_on_stderr)
+            if query.exception() is None:
+                break
+            died = died + 1 if time.monotonic() - began_s < DIED_AT_ONCE_S else 1
+            if died >= TRIES_MAX:
+                query.awaitTermination()  # raises
+            say_on_stderr(f"the query died, it is started again: {_first_line(query.exception())}")
+            self._add_reports()
+            self.stopped.wait(WATCH_INTERVAL_S)
         self.summary.after = _sum(self.backlogs.depths(tuple(depth.path for depth in depths)))
 
     def stop(self) -> None:
@@ -237,6 +250,7 @@ class Syphon:
             config.ttl,
             "" if self.reports is None else str(self.reports),
             config.environment,
+            config.watch,
         )
         counts = self.spark.readStream.format(FORMAT).option(OPTION, plan.to_json()).load()
         # A checkpoint belongs to one query over the same backlog queues; Spark refuses another.
@@ -250,8 +264,10 @@ class Syphon:
         before, began_s = self._done(), self.batch_ended_s or time.monotonic()
         rows = counts.collect()
         self.batch_ended_s = time.monotonic()
+        away = ""
         for row in rows:
             self.attempts.add(row.attempt)
+            away = away or (row.reason if not row.outcome else "")
             count = Count(row.backlog, row.destination, row.outcome, row.reason, row.messages, row.size_bytes)
             self._add(count, f"{row.host}:{row.pid}")
             for kept in row.numbers:
@@ -263,13 +279,16 @@ class Syphon:
         self.summary.batch_rates = [*self.summary.batch_rates[-99:], round(rate, 1)]
         kept = len(self.kept)
         say_on_stderr(f"batch {number}: {done:,} came home in {took_s:.1f} s ({rate:,.0f} messages/s), {kept:,} kept")
+        if away:
+            say_on_stderr(f"a namespace is away, the next batch tries again: {away}")
 
     def _add(self, count: Count, process: str) -> None:
         if count.messages == 0 or count.outcome == KEPT:
             return
         self.tally.add(count)
-        if self.events is not None:
-            self.events(_event_of(count))
+        for tell in (self.events, self.config.on_event):
+            if tell is not None:
+                tell(_event_of(count))
         if count.outcome == MOVED:
             self.processes.add(process)
 
@@ -342,6 +361,10 @@ def _event_of(count: Count) -> "Event":
         return events.Event(events.SYPHONED, count.destination, count.messages, details={"queue": count.backlog})
     name = events.SYPHON_REPEATED if count.outcome == REPEATED else events.SYPHON_DEAD_LETTERED
     return events.Event(name, count.backlog, count.messages, details={"reason": count.reason})
+
+
+def _first_line(error: object) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _sum(depths: Sequence[Depth]) -> int | None:
