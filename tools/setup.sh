@@ -95,7 +95,7 @@ install_dev() {
     SPILLWAY_COMPILE=0 pip_install --no-build-isolation -e .
     SPILLWAY_COMPILE=0 pip_install -e '.[dev]'
     say "installing Spark into $VENV (pyspark is a download of 456 MB: a few minutes)"
-    SPILLWAY_COMPILE=0 pip_install -e '.[dev,spark]'
+    SPILLWAY_COMPILE=0 pip_install -e '.[dev,pipelines]'
 }
 
 install_js() {

