@@ -1,8 +1,9 @@
 """`make lab-soak`: every scenario of the outage lab, many times.
 
-Every run is written down when it has ended, in `--progress`, and what is there when the tool is started is not run
-again: a soak that was cut off goes on where it was. `--out` has sums by scenario and every result so far. Ends
-with status 1 if one promise was broken or one run did not come about; the histories of such a run are kept.
+`--out` has sums by scenario and every result so far; it is written when a run has ended. If it has fewer runs than are
+wanted when the tool is started, with the same settings, these are not run again: a soak that was cut off goes on where
+it was, on another machine too. Bodies are small and large in turns. Ends with status 1 if one promise was broken or one
+run did not come about; the histories of such a run are kept.
 """
 
 import argparse
@@ -27,6 +28,7 @@ sys.path.append(str(ROOT / "src"))  # last: an installed or compiled build named
 from spillway.lab.scenarios import SCENARIOS  # noqa: E402 - of the tree that this file lies in
 
 HANGS_S: Final = 900.0
+SIZES: Final = (200, 6_000)  # of a body, round by round: a batch of many, and one of few
 INTERRUPTED: Final = 130  # with Ctrl-C
 # Of a verdict, in the order of the evidence.
 SUMS: Final = (
@@ -42,10 +44,10 @@ TIMES: Final = ("failover_s", "return_s", "took_s")
 Result = dict[str, Any]
 
 
-def run_one(scenario: str, messages: int, rate: float, keep: Path) -> Result:
+def run_one(scenario: str, messages: int, rate: float, size: int, keep: Path) -> Result:
     """What the verdict said; `error` if there is none."""
     line = [sys.executable, "-m", "spillway", "lab", "--syphon", "process", "--scenario", scenario]
-    line += ["--messages", str(messages), "--rate", str(rate), "--keep", str(keep)]
+    line += ["--messages", str(messages), "--rate", str(rate), "--size", str(size), "--keep", str(keep)]
     places = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "src")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     began_s = time.monotonic()
@@ -92,8 +94,7 @@ def report(results: Sequence[Result], chosen: argparse.Namespace, wanted: int) -
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs, {python}",
         "load": f"{load}; {chosen.jobs} at a time",
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "messages_each": chosen.messages,
-        "rate": chosen.rate,
+        **settings_of(chosen),
         "runs": len(results),
         "runs_wanted": wanted,
         "clean": sum(map(is_clean, results)),
@@ -102,6 +103,18 @@ def report(results: Sequence[Result], chosen: argparse.Namespace, wanted: int) -
         "scenarios": summary(results),
         "results": list(results),
     }
+
+
+def settings_of(chosen: argparse.Namespace) -> Result:
+    return {"messages_each": chosen.messages, "rate": chosen.rate, "sizes": list(SIZES)}
+
+
+def commit() -> str:
+    """Of the tree that this file lies in."""
+    asked = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip()
 
 
 def write(path: Path, facts: Result) -> None:
@@ -118,11 +131,14 @@ def write(path: Path, facts: Result) -> None:
 class Soak:
     """Runs what is missing, `chosen.jobs` at a time, and writes down each result as it comes."""
 
-    def __init__(self, chosen: argparse.Namespace, run: Callable[[str, int, float, Path], Result] = run_one) -> None:
+    def __init__(
+        self, chosen: argparse.Namespace, run: Callable[[str, int, float, int, Path], Result] = run_one
+    ) -> None:
         self.chosen = chosen
         self.run = run
         self.names: list[str] = chosen.scenario or list(SCENARIOS)
         self.mutex = threading.Lock()
+        self.commit = commit()
         self.results = self._read()
 
     def missing(self) -> list[tuple[int, str]]:
@@ -133,7 +149,7 @@ class Soak:
     def work(self) -> int:
         """How many runs were not clean."""
         if self.results:
-            say(f"{len(self.results)} runs are in {self.chosen.progress} already")
+            say(f"{len(self.results)} runs are in {self.chosen.out} already")
         pool = ThreadPoolExecutor(self.chosen.jobs)
         try:
             for future in [pool.submit(self._one, number, name) for number, name in self.missing()]:
@@ -141,7 +157,6 @@ class Soak:
         finally:
             pool.shutdown(cancel_futures=True)
         broken = [result for result in self.results if not is_clean(result)]
-        self.chosen.progress.unlink(missing_ok=True)  # the next soak begins anew
         say(f"{len(self.results)} runs, {len(broken)} not clean; {self.chosen.out}")
         return len(broken)
 
@@ -149,7 +164,9 @@ class Soak:
         keep: Path = self.chosen.keep / f"{number}-{name}"
         shutil.rmtree(keep, ignore_errors=True)  # of an earlier soak
         self.chosen.keep.mkdir(parents=True, exist_ok=True)
-        result = {"round": number, **self.run(name, self.chosen.messages, self.chosen.rate, keep)}
+        size = SIZES[(number - 1) % len(SIZES)]
+        found = self.run(name, self.chosen.messages, self.chosen.rate, size, keep)
+        result = {"round": number, "commit": self.commit, "size": size, **found}
         if result["status"] == INTERRUPTED:
             return  # it is no result, and is run again by the next start
         words = "clean"
@@ -165,26 +182,16 @@ class Soak:
     def _note(self, result: Result) -> None:
         self.results.append(result)
         self.results.sort(key=lambda each: (each["round"], list(SCENARIOS).index(each["scenario"])))
-        self.chosen.progress.parent.mkdir(parents=True, exist_ok=True)
-        with self.chosen.progress.open("a") as file:
-            file.write(json.dumps({"settings": self._settings(), **result}) + "\n")
         write(self.chosen.out, report(self.results, self.chosen, self.chosen.rounds * len(self.names)))
 
-    def _settings(self) -> list[float]:
-        return [self.chosen.messages, self.chosen.rate]
-
     def _read(self) -> list[Result]:
-        """Of an earlier start with the same settings; a line that was cut off is left out."""
-        found: list[Result] = []
-        if self.chosen.progress.exists():
-            for line in self.chosen.progress.read_text().splitlines():
-                try:
-                    result: Result = json.loads(line)
-                except ValueError:
-                    continue
-                if result.pop("settings") == self._settings():
-                    found.append(result)
-        return found
+        """Of an earlier start with the same settings that did not come to its end."""
+        if not self.chosen.out.exists():
+            return []
+        facts: Result = json.loads(self.chosen.out.read_text())
+        is_same = {name: facts.get(name) for name in settings_of(self.chosen)} == settings_of(self.chosen)
+        results: list[Result] = facts["results"]
+        return results if is_same and facts["runs"] < facts["runs_wanted"] else []
 
 
 def say(text: str) -> None:
@@ -199,7 +206,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="so many runs at a time")
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="only these; all by default")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "lab-soak.json")
-    parser.add_argument("--progress", type=Path, default=ROOT / "build" / "lab-soak.jsonl")
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "lab-soak", help="for runs that are not clean")
     return 1 if Soak(parser.parse_args(arguments)).work() else 0
 

@@ -42,12 +42,14 @@ def left_behind(directory: Path) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("scenario", ["kill", "freeze", "disabled-entity"])
-def test_an_outage_in_the_middle_loses_nothing_and_no_caller_hears_of_it(scenario: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("scenario", "size"), [("kill", 200), ("freeze", 6_000), ("disabled-entity", 200)])
+def test_an_outage_in_the_middle_loses_nothing_and_no_caller_hears_of_it(
+    scenario: str, size: int, tmp_path: Path
+) -> None:
     report, kept = tmp_path / "report.html", tmp_path / "kept"
     files = ("--report", str(report), "--keep", str(kept))
     options = ("--syphon", "process", "--messages", str(MESSAGES), "--json", *files)
-    done = spillway_lab("--scenario", scenario, *options)
+    done = spillway_lab("--scenario", scenario, "--size", str(size), *options)
     assert done.returncode == 0, done.stderr
     found = last_line(done)
     assert list(found) == KEYS

@@ -39,7 +39,6 @@ def soak_of(
 ) -> Any:
     chosen = Namespace(
         rounds=rounds, messages=messages, rate=0.0, jobs=2, scenario=list(scenarios), out=tmp_path / "out.json",
-        progress=tmp_path / "build" / "progress.jsonl",
         keep=tmp_path / "kept",
     )  # fmt: skip
     return labsoak.Soak(chosen, run)
@@ -53,7 +52,7 @@ def evidence(tmp_path: Path) -> dict[str, Any]:
 def test_the_evidence_has_sums_by_scenario_the_smallest_share_and_the_worst_times(
     labsoak: ModuleType, tmp_path: Path
 ) -> None:
-    def run(scenario: str, messages: int, rate: float, keep: Path) -> dict[str, Any]:
+    def run(scenario: str, messages: int, rate: float, size: int, keep: Path) -> dict[str, Any]:
         later = "2-" in keep.name
         return found(scenario, diverted=35 if later else 50, failover_s=4.0 if later else 2.0, return_s=None)
 
@@ -73,12 +72,12 @@ def test_the_evidence_has_sums_by_scenario_the_smallest_share_and_the_worst_time
 def test_a_soak_that_was_cut_off_goes_on_where_it_was(labsoak: ModuleType, tmp_path: Path) -> None:
     runs: list[str] = []
 
-    def cut_off(scenario: str, messages: int, rate: float, keep: Path) -> dict[str, Any]:
+    def cut_off(scenario: str, messages: int, rate: float, size: int, keep: Path) -> dict[str, Any]:
         if keep.name == "2-kill":
             return {"scenario": scenario, "error": "interrupted", "status": 130, "took_s": 1.0, "load": 1.0}
         return found(scenario)
 
-    def run(scenario: str, messages: int, rate: float, keep: Path) -> dict[str, Any]:
+    def run(scenario: str, messages: int, rate: float, size: int, keep: Path) -> dict[str, Any]:
         runs.append(keep.name)
         return found(scenario)
 
@@ -86,8 +85,6 @@ def test_a_soak_that_was_cut_off_goes_on_where_it_was(labsoak: ModuleType, tmp_p
     for number, name in first.missing():
         first._one(number, name)
     assert (evidence(tmp_path)["runs"], evidence(tmp_path)["runs_wanted"]) == (3, 4)
-    with first.chosen.progress.open("a") as file:
-        file.write('{"settings": [100, 0.0], "round": 2, "scen')
     assert soak_of(labsoak, tmp_path, run, "kill", "freeze").work() == 0
     assert runs == ["2-kill"]
     assert evidence(tmp_path)["runs"] == 4
@@ -97,10 +94,24 @@ def test_a_soak_that_was_cut_off_goes_on_where_it_was(labsoak: ModuleType, tmp_p
 
 
 def test_results_of_other_settings_are_not_taken(labsoak: ModuleType, tmp_path: Path) -> None:
-    first = soak_of(labsoak, tmp_path, lambda name, *_: found(name), "kill", rounds=1)
+    first = soak_of(labsoak, tmp_path, lambda name, *_: found(name), "kill", rounds=2)
     first._one(1, "kill")
-    assert soak_of(labsoak, tmp_path, None, "kill", rounds=1).missing() == []
-    assert soak_of(labsoak, tmp_path, None, "kill", rounds=1, messages=200).missing() == [(1, "kill")]
+    assert soak_of(labsoak, tmp_path, None, "kill", rounds=2).missing() == [(2, "kill")]
+    assert soak_of(labsoak, tmp_path, None, "kill", rounds=2, messages=200).missing() == [(1, "kill"), (2, "kill")]
+
+
+def test_bodies_are_small_and_large_in_turns(labsoak: ModuleType, tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    def run(scenario: str, messages: int, rate: float, size: int, keep: Path) -> dict[str, Any]:
+        sizes.append(size)
+        return found(scenario)
+
+    soak = soak_of(labsoak, tmp_path, run, "kill", rounds=3)
+    for number, name in soak.missing():
+        soak._one(number, name)
+    assert sizes == [200, 6_000, 200]
+    assert [result["size"] for result in evidence(tmp_path)["results"]] == sizes
 
 
 @pytest.mark.parametrize(

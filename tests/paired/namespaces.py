@@ -143,10 +143,12 @@ class Namespaces:
         enable_syphon: bool = False,
         operation_timeout: float = 10.0,
         ping_s: float = 1.0,
+        namespace_name: str | None = None,
         **options: Any,
     ) -> AsyncIterator[Pair]:
         """Quick: fails over at once, pings every second."""
-        primary = self.primary_factory(namespace_name=self.unique_name(), operation_timeout=operation_timeout)
+        name = namespace_name or self.unique_name()
+        primary = self.primary_factory(namespace_name=name, operation_timeout=operation_timeout)
         secondary = self.secondary_factory(operation_timeout=operation_timeout)
         manager = self.manager()
         chosen = SendAvailabilityPairedNamespaceOptions(

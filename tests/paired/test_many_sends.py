@@ -111,3 +111,13 @@ async def test_a_primary_that_falls_silent_fails_over_within_one_time_out(namesp
             namespaces.primary.resume()
         await pair.until("recovered")
         await sender.send_messages(ServiceBusMessage("after"))
+
+
+async def test_a_sender_that_cannot_be_made_is_an_error_every_time_and_takes_no_place(namespaces: Namespaces) -> None:
+    """A connection string for one entity does for no other: the SDK refuses to make a sender."""
+    text = f"{namespaces.primary.connection_string.rstrip(';')};EntityPath={namespaces.queue()}"
+    async with MessagingFactory.from_connection_string(text, operation_timeout=5.0) as factory:
+        sender = factory.create_message_sender(namespaces.queue())
+        for _ in range(6):  # more than there are senders of an entity
+            with pytest.raises(ValueError, match="does not match the EntityPath"):
+                await sender.send_messages(ServiceBusMessage("x"))

@@ -76,3 +76,12 @@ async def test_a_time_out_around_it_keeps_its_meaning() -> None:
         async with asyncio.timeout(60):
             await overdue.limit(for_ever(), now_s() + 0.01)
     overdue.close()
+
+
+async def test_a_call_that_is_under_way_when_it_is_closed_still_ends_in_its_time() -> None:
+    overdue = Overdue()
+    call = asyncio.create_task(overdue.limit(for_ever(), now_s() + 0.02))
+    await asyncio.sleep(0)
+    overdue.close()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(call, 10)

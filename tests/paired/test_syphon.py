@@ -13,7 +13,7 @@ from spillway.amqp.types import Timestamp
 from spillway.client.control import ControlClient
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.paired import MessagingFactory, SendAvailabilityPairedNamespaceOptions, syphon
-from spillway.paired.ledger import RECEIVE, SEND
+from spillway.paired.ledger import RECEIVE, RENEW, SEND
 from spillway.paired.syphon import Spare, Syphon
 from tests.paired.namespaces import Namespaces, Pair, close_all, eventually
 
@@ -60,6 +60,54 @@ async def test_what_was_diverted_waits_in_the_secondary_until_a_syphon_brings_it
         "message 4",
     ]
     await close_all(sending, syphoning, secondary, manager)
+
+
+@pytest.mark.contract("F8")
+@pytest.mark.parametrize("size", [3_500, 12_000, 100_000])
+async def test_what_does_not_fit_into_one_batch_comes_home_whole(namespaces: Namespaces, size: int) -> None:
+    path = namespaces.queue()
+    count = 120 if size < 100_000 else 8
+    together = 240_000 // (size + 1_000)
+    ids = [f"m{number}" for number in range(count)]
+    async with namespaces.paired(1) as pair:
+        batches = [
+            [ServiceBusMessage(b"x" * size, message_id=each) for each in ids[at : at + together]]
+            for at in range(0, count, together)
+        ]
+        await divert(namespaces, pair, path, *batches)
+        backlog = pair.backlog_path(0)
+        assert len(await namespaces.peek(namespaces.secondary, backlog)) == count
+        name = pair.primary.namespace_name
+        async with namespaces.paired(1, enable_syphon=True, namespace_name=name) as syphoning:
+            await syphoning.until("syphoned", count)
+            running = syphoning.primary.syphon
+            assert running is not None
+            await eventually(lambda: running.outstanding_count == 0)
+            assert syphoning.primary.counters["syphon-kept"] == 0
+        home = Counter(message.message_id for message in await namespaces.peek(namespaces.primary, path))
+        assert home == Counter(ids)
+        assert await namespaces.peek(namespaces.secondary, backlog) == []
+
+
+async def test_locks_are_renewed_while_a_destination_keeps_them_waiting(namespaces: Namespaces) -> None:
+    """A lock of five seconds, a destination that is away for longer: nobody else is handed the messages meanwhile."""
+    name = namespaces.unique_name()
+    with namespaces.administration(namespaces.secondary) as client:
+        lock = datetime.timedelta(seconds=5)
+        client.create_queue(f"{name}/x-servicebus-transfer/0", lock_duration=lock)
+    path = namespaces.queue()
+    async with namespaces.paired(1, namespace_name=name) as pair:
+        await divert(namespaces, pair, path, *[ServiceBusMessage(f"message {number}") for number in range(3)])
+        faults = namespaces.refuse(path, "disabled")
+        async with namespaces.paired(1, enable_syphon=True, namespace_name=name) as syphoning:
+            ledger = syphoning.secondary.ledger
+            began_s = time.monotonic()
+            await eventually(lambda: ledger.operations(RENEW) >= 3 and time.monotonic() - began_s > 7)
+            faults.clear()
+            await syphoning.until("syphoned", 3)
+            assert ledger.operations(RECEIVE) == 3  # each of them once
+            assert syphoning.primary.counters["syphon-repeated"] == 0
+        assert sorted(await namespaces.bodies(namespaces.primary, path)) == [f"message {number}" for number in range(3)]
 
 
 @pytest.mark.contract("E2", "E3", "E4")

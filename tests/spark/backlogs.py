@@ -14,9 +14,9 @@ from tests.tools.broker_process import BrokerProcess
 class Backlog:
     """The backlog queues of a pairing whose primary has a name of its own, and destinations with duplicate windows."""
 
-    def __init__(self, namespaces: Namespaces, queues: int = 1, lock: str = "PT1M") -> None:
+    def __init__(self, namespaces: Namespaces, queues: int = 1, lock: str = "PT1M", name: str | None = None) -> None:
         self.namespaces = namespaces
-        self.name = namespaces.unique_name()
+        self.name = name or namespaces.unique_name()
         self.paths = [backlog_path(self.name, index) for index in range(queues)]
         with namespaces.administration(namespaces.secondary) as administration:
             for path in self.paths:

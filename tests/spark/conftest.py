@@ -37,6 +37,8 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(event_log: Path) -> "Iterator[SparkSession]":
     """On two cores, with four attempts a task, as embedded."""
     config = {
+        # A Java machine of a few minutes on two cores does better without its best compiler.
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": event_log.as_uri(),
         "spark.eventLog.compress": "false",

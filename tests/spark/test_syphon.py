@@ -1,15 +1,20 @@
 """The syphon on real Spark, between two real brokers: everything comes home once, whoever dies on the way."""
 
 import json
+import socket
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spillway.client import OutgoingMessage
-from spillway.spark.depths import Depth
-from spillway.spark.jobs.syphon import Summary, SyphonConfig, main, run, text_of
+from spillway.spark.depths import Backlogs, Depth, SecondaryError
+from spillway.spark.jobs.syphon import Summary, Syphon, SyphonConfig, main, run, text_of
+from spillway.spark.link import hub
 from spillway.spark.options import Access, OptionError
 from spillway.spark.syphon_source import SyphonPlan, share_out
 from tests.paired.namespaces import Namespaces
@@ -108,6 +113,59 @@ def test_without_any_backlog_queue_there_is_nothing_to_do(spark: "SparkSession",
         namespace_name="no-such-namespace",
     )
     assert run(spark, config).backlogs == 0
+
+
+def test_with_a_key_that_may_only_listen_the_backlog_queues_are_found_by_looking_for_them(
+    spark: "SparkSession", namespaces: Namespaces
+) -> None:
+    backlog = Backlog(namespaces, queues=3)
+    queue = backlog.destination()
+    ids = backlog.fill(queue, 30)
+    config = replace(config_for(backlog, backlog_queues=5), secondary=namespaces.secondary_with("listens"))
+    summary = run(spark, config)
+    assert (summary.backlogs, summary.before, summary.moved) == (3, None, 30)
+    assert Counter(backlog.ids_at(queue)) == Counter(ids)
+    assert backlog.left() == 0
+
+
+def test_a_watch_waits_for_backlog_queues_that_nobody_has_made_yet_and_stops_when_told(
+    spark: "SparkSession", namespaces: Namespaces, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = namespaces.unique_name()
+    config = SyphonConfig(
+        namespaces.primary.connection_string,
+        namespaces.secondary.connection_string,
+        namespace_name=name,
+        watch=True,
+        idle_s=0.3,
+    )
+    job = Syphon(spark, config)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(job.run)
+        said = ""
+        while "no backlog queue of" not in said:
+            said += capfd.readouterr().err
+            time.sleep(0.05)
+        backlog = Backlog(namespaces, name=name)
+        queue = backlog.destination()
+        ids = backlog.fill(queue, 20)
+        while len(backlog.ids_at(queue)) < 20:
+            time.sleep(0.1)
+        job.stop()
+        summary = running.result(60)
+    assert (summary.moved, summary.after) == (20, 0)
+    assert Counter(backlog.ids_at(queue)) == Counter(ids)
+
+
+@pytest.mark.parametrize("more", ["UseDevelopmentEmulator=true", ""])
+def test_a_secondary_that_does_not_answer_is_said_so_in_one_line(more: str) -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        at = f"Endpoint=sb://127.0.0.1:{taken.getsockname()[1]};SharedAccessKeyName=k;SharedAccessKey=a2V5;{more}"
+        backlogs = Backlogs(hub(), Access(connection_string=at), "nobody", 2)
+        with pytest.raises(SecondaryError, match="cannot be asked about its backlog queues: [^\n]+$") as told:
+            backlogs.depths()
+    assert "a2V5" not in str(told.value)
 
 
 def test_a_batch_is_shared_out_to_all_tasks_and_a_deep_queue_to_several() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from spillway.cli.errors import CommandError, UsageError
+from spillway.cli.pipeline_capture import Master
 
 if TYPE_CHECKING:
     from spillway.spark.jobs.availability import AvailabilitySummary
@@ -42,9 +43,7 @@ def availability(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write an HTML page with the timeline as a picture.")
     ] = None,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark master. By default this process: local[*,4].")
-    ] = None,
+    master: Master = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Tell outages from the events of a pairing: how long, how many messages, in which order they came home."""

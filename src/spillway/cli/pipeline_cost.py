@@ -11,6 +11,7 @@ import typer
 
 from spillway.cli.control import VARIABLE, Broker, CaFile
 from spillway.cli.errors import CommandError, UsageError
+from spillway.cli.pipeline_capture import Master
 
 if TYPE_CHECKING:
     from spillway.spark.what_if import Answer
@@ -30,7 +31,6 @@ Alias = Annotated[
         metavar="NAME=NAMESPACE", help="A name in backlog paths or clients' ledgers, and whose it is. Repeat."
     ),
 ]
-Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark master. By default this process: local[*,4].")]
 SECONDS: Final = 1_000
 
 

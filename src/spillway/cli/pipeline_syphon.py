@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from spillway.cli.errors import CommandError, UsageError
+from spillway.cli.pipeline_capture import Master
 
 
 def syphon(
@@ -40,14 +41,14 @@ def syphon(
     events: Annotated[
         str, typer.Option(metavar="DIR", help="Write what came home as lines of events, for the availability job.")
     ] = "",
+    master: Master = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="The last line on stdout is the summary as JSON; the rest is on stderr.")
     ] = False,
 ) -> None:
     """Move all messages of the backlog queues to the queues and topics that they were sent to."""
     try:
-        from spillway.spark.java import SparkMissing
-        from spillway.spark.jobs.syphon import SyphonConfig, check, run, text_of
+        from spillway.spark.jobs.syphon import ERRORS, SyphonConfig, check, run, text_of
         from spillway.spark.options import OptionError
         from spillway.spark.session import build_session
     except ImportError as error:
@@ -70,7 +71,7 @@ def syphon(
     except OptionError as error:
         raise UsageError(f"pipeline syphon: {error}") from None
     try:
-        summary = run(build_session("spillway syphon"), config)
-    except SparkMissing as error:
-        raise CommandError(f"pipeline: {error}") from None
+        summary = run(build_session("spillway syphon", master=master), config)
+    except ERRORS as error:
+        raise CommandError(f"pipeline syphon: {error}") from None
     typer.echo(json.dumps(asdict(summary)) if as_json else text_of(summary))

@@ -69,7 +69,7 @@ class Host:
             elif asked["do"] == "stop":
                 self.stop()
             elif asked["do"] == "report":
-                self.answer(REPORTED, **self.report(asked))
+                self.tell_report(asked)
         self.spark.stop()
 
     def answer(self, what: str, **fields: Any) -> None:
@@ -115,6 +115,15 @@ class Host:
         self.answer(STOPPED)
 
     # -- the reports ------------------------------------------------------------------------------------------------
+
+    def tell_report(self, asked: dict[str, Any]) -> None:
+        """One that fails is no reason to end: there may be further scenarios."""
+        try:
+            made = self.report(asked)
+        except Exception as error:
+            self.answer(FAILED, why=f"{type(error).__name__}: {error}"[:500])
+        else:
+            self.answer(REPORTED, **made)
 
     def report(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Both at the same time: each leaves a core idle while it plans. The pages are beside the histories."""

@@ -118,8 +118,8 @@ class Outlet:
         """Something else than sending: `operation` gets a sender of its own and the seconds it may take."""
         sender = self._take_sender()
         if sender is None:  # it does not queue behind sends
-            self.busy_count += 1
             sender = self.make_sender()
+            self.busy_count += 1
         try:
             result = await self._timed(operation, sender, deadline_s)
         except BaseException as error:
@@ -151,8 +151,9 @@ class Outlet:
             return self.idle.pop()
         if self.busy_count >= self.senders_max:
             return None
+        sender = self.make_sender()  # may refuse: what was not made is not busy
         self.busy_count += 1
-        return self.make_sender()
+        return sender
 
     def _give_back(self, sender: ServiceBusSender, is_spoilt: bool) -> None:
         self.busy_count -= 1

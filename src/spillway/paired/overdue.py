@@ -41,7 +41,8 @@ class Overdue:
                 task.uncancel()
 
     def close(self) -> None:
-        if self._timer is not None:
+        """Nothing is waited for any more, unless a call is still under way: that one ends in its time."""
+        if self._timer is not None and not self._calls:
             self._timer.cancel()
             self._timer = None
             self._timer_s = math.inf

@@ -15,7 +15,8 @@ import datetime
 import math
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
@@ -28,6 +29,7 @@ from spillway.paired.aliases import restore, to_ms
 from spillway.paired.batches import MESSAGE_OVERHEAD_BYTES, body_bytes, split
 from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
 from spillway.paired.outlet import GRACE_S, Parcel, close_quietly, coalescing_key
+from spillway.paired.overdue import Overdue
 from spillway.paired.policy import Verdict
 from spillway.paired.sender import BUSY_WAIT_S
 from spillway.paired.types import Inexpressible
@@ -145,6 +147,7 @@ class QueueSyphon:
         self.is_drained = True  # the SDK holds no message back
         self.tried = asyncio.Event()  # to connect, for the first time
         self.refusal: Exception | None = None  # what became of that
+        self.overdue = Overdue()
 
     # -- the life of it -------------------------------------------------------------------------------------------
 
@@ -180,6 +183,7 @@ class QueueSyphon:
                 task.cancel()
             await asyncio.gather(*self.helpers, return_exceptions=True)
             await self._stop_sending()
+            self.overdue.close()
             await close_quietly(receiver)
 
     def _call_help(self) -> None:
@@ -290,7 +294,7 @@ class QueueSyphon:
         try:
             path, home = restore(message, self._age_ms(message))
         except Malformed as error:
-            await receiver.dead_letter_message(message, error.reason, error.description)
+            await self._in_time(receiver.dead_letter_message(message, error.reason, error.description))
             self.pairing.secondary.ledger.count(self.path, SETTLE)
             self.pairing.events.tell(events.SYPHON_DEAD_LETTERED, self.path, error=error)
             return
@@ -377,9 +381,10 @@ class QueueSyphon:
 
     async def _send_batch(self, destination: Destination, batch: list[Item]) -> None:
         """Parts of it that are accepted are done, whatever becomes of the rest."""
-        waiting = iter(batch)
-        for part in split([item.home for item in batch]):
-            items = [next(waiting) for _ in part.messages]
+        left = list(batch)  # a copy: what was sent is taken out of `batch` itself
+        for part in split([item.home for item in left]):
+            count = len(part.messages)
+            items, left = left[:count], left[count:]
             try:
                 await self._send_group(destination, items, part.encoded)
             except Exception as error:
@@ -432,12 +437,18 @@ class QueueSyphon:
             item = self.done.popleft()
             self.held_bytes -= item.size_bytes
             try:
-                await receiver.complete_message(item.received)
+                await self._in_time(receiver.complete_message(item.received))
             except (MessageLockLostError, MessageAlreadySettled) as error:
                 # The primary has it; the backlog will hand it out again. The duplicate window makes one of the two.
                 self.pairing.events.tell(events.SYPHON_REPEATED, self.path, error=error)
             else:
                 self.pairing.secondary.ledger.count(self.path, SETTLE)
+
+    async def _in_time(self, settling: Coroutine[Any, Any, None]) -> None:
+        """The SDK waits for the answer for ever. A secondary that has fallen silent ends this receiver, and the next
+        one is handed the message again."""
+        until_s = asyncio.get_running_loop().time() + self.pairing.secondary.operation_timeout_s
+        await self.overdue.limit(settling, until_s)
 
     async def _renew(self, receiver: ServiceBusReceiver) -> None:
         """Locks of what takes long, for a while; what cannot be renewed is somebody else's now."""

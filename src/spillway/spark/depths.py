@@ -8,12 +8,12 @@ import datetime
 import re
 from dataclasses import dataclass
 from html import unescape
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
-from spillway.client import Connection, EntityNotFound
+from spillway.client import ClientError, Connection, EntityNotFound
 from spillway.client.connection_string import parse_connection_string
-from spillway.client.control import ControlClient
+from spillway.client.control import ControlClient, ControlError
 from spillway.model.backlogs import SEGMENT, backlog_path, namespace_name
 from spillway.spark.link import Hub
 from spillway.spark.options import Access
@@ -21,8 +21,13 @@ from spillway.spark.options import Access
 LOCK_S: Final = 60.0  # contract C7
 API_VERSION: Final = "api-version=2021-05"
 PAGE: Final = 100
+RETRIES: Final = 1  # of the SDK, which would wait for minutes: whoever watches asks again anyway
 _TITLE: Final = re.compile(r"<title[^>]*>([^<]*)</title>")
 _LOCK: Final = re.compile(r"<LockDuration>PT(?:(\d+)M)?(?:([\d.]+)S)?<")
+
+
+class SecondaryError(Exception):
+    """The secondary namespace cannot be asked about its backlog queues; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +50,19 @@ class Backlogs:
         self.has_manage = True
 
     def depths(self, paths: tuple[str, ...] = ()) -> list[Depth]:
-        """Of these, or of all that there are."""
-        if self.has_manage:
-            found = self._asked(paths)
-            if found is not None:
-                return found
-            self.has_manage = False
-        return self.hub.run(self._probed(paths))
+        """Of these, or of all that there are. `SecondaryError` if nobody can say."""
+        from azure.core.exceptions import AzureError
+
+        try:
+            if self.has_manage:
+                found = self._asked(paths)
+                if found is not None:
+                    return found
+                self.has_manage = False
+            return self.hub.run(self._probed(paths))
+        except (ClientError, ControlError, AzureError, OSError) as error:
+            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise SecondaryError(f"the secondary namespace cannot be asked about its backlog queues: {why}") from error
 
     def _asked(self, paths: tuple[str, ...]) -> list[Depth] | None:
         """None without the right to ask."""
@@ -66,22 +77,26 @@ class Backlogs:
     def _asked_in_clear(self, text: str, paths: tuple[str, ...]) -> list[Depth] | None:
         """The SDK insists on TLS, which a connection string for development does not promise."""
         client = ControlClient(text)
-        if not paths:
-            paths = tuple(self._listed(client))
+        listed = paths or self._listed(client)
+        if listed is None:
+            return None
         found = []
-        for path in paths:
-            status, answer = client.send("GET", f"/{quote(path)}?{API_VERSION}")
-            if status in (401, 403):
+        for path in listed:
+            answer = _got(client, f"/{quote(path)}?{API_VERSION}")
+            if answer is None:
                 return None
-            if status == 200:
+            if answer:  # else its owner removed it
                 found.append(Depth(path, _number_in(answer, "ActiveMessageCount"), _seconds_in(answer)))
         return found
 
-    def _listed(self, client: ControlClient) -> list[str]:
+    def _listed(self, client: ControlClient) -> list[str] | None:
+        """None without the right to ask."""
         names: list[str] = []
         skip = 0
         while True:
-            _, answer = client.send("GET", f"/$Resources/queues?{API_VERSION}&$skip={skip}&$top={PAGE}")
+            answer = _got(client, f"/$Resources/queues?{API_VERSION}&$skip={skip}&$top={PAGE}")
+            if answer is None:
+                return None
             titles = [unescape(title) for title in _TITLE.findall(answer)[1:]]  # the first one is the list's own
             names += [title for title in titles if _is_backlog_of(title, self.name)]
             if len(titles) < PAGE:
@@ -92,8 +107,8 @@ class Backlogs:
         from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
         from azure.servicebus.management import ServiceBusAdministrationClient
 
-        verify: dict[str, str] = {"connection_verify": self.secondary.ca_file} if self.secondary.ca_file else {}
-        with ServiceBusAdministrationClient.from_connection_string(text, **verify) as client:
+        more: dict[str, Any] = {"connection_verify": self.secondary.ca_file} if self.secondary.ca_file else {}
+        with ServiceBusAdministrationClient.from_connection_string(text, retry_total=RETRIES, **more) as client:
             try:
                 names = list(paths) or [
                     queue.name for queue in client.list_queues() if _is_backlog_of(queue.name, self.name)
@@ -130,6 +145,16 @@ async def _probe(connection: Connection, path: str) -> Depth | None:
         return None
     finally:
         await management.close()
+
+
+def _got(client: ControlClient, path: str) -> str | None:
+    """What is there; nothing if there is nothing; None without the right to ask."""
+    status, answer = client.send("GET", path)
+    if status in (401, 403):
+        return None
+    if status not in (200, 404):
+        raise ControlError(f"HTTP status {status}", status)
+    return answer if status == 200 else ""
 
 
 def _number_in(answer: str, name: str) -> int:

@@ -5,7 +5,8 @@ from typing import Final
 
 # Our own say what is wrong in plain words; the first of them is the cause of the others.
 _OURS: Final = re.compile(
-    r"^(?:[\w.]*\.)?(?:NamespaceError|OptionError|BadRow|NotInOneRow|SparkMissing|ClientError|ConnectionLost): (.+)$",
+    r"^(?:[\w.]*\.)?(?:NamespaceError|OptionError|BadRow|NotInOneRow|SparkMissing|SecondaryError|ClientError"
+    r"|ConnectionLost): (.+)$",
     re.MULTILINE,
 )
 _ANY: Final = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception): .+)$", re.MULTILINE)

@@ -22,9 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from spillway.client import ClientError
-from spillway.client.control import ControlError
 from spillway.spark.crash import variables
-from spillway.spark.depths import Backlogs, Depth
+from spillway.spark.depths import Backlogs, Depth, SecondaryError
 from spillway.spark.link import hub
 from spillway.spark.move import IDLE_S, Moved, MoveOptions, Share, move
 from spillway.spark.options import Access
@@ -115,7 +114,7 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         try:
             depths = self._depths()
-        except (ClientError, ControlError, OSError):
+        except SecondaryError:
             if not self.plan.is_watch:
                 raise
             return start  # the secondary is away: the next look is in a second

@@ -55,6 +55,7 @@ WATCH_INTERVAL: Final = "1 second"
 FAILURES_MAX: Final = 2
 FAILURES_MAX_WATCHING: Final = 10
 FAILURE_WAIT_S: Final = 5.0
+OPEN_FILES: Final = 16  # of a task: entities and days of one batch, mostly; beyond it Spark sorts
 OURS: Final = "_spillway"  # Spark passes over names that begin so when it reads
 ABOUT: Final = "about.json"
 READ_BACK: Final = f"{ENTITY} STRING, session_id STRING, lock_token STRING"
@@ -253,6 +254,8 @@ class Capture:
         path = f"{self.out}/{BATCH}={moment}-{self.run_id}-{number:06d}"
         if AT in self.environment:
             frame = frame.mapInArrow(die_when_received(self.environment), frame.schema)
+        # So many files open at a time, and rows need not be sorted by directory first. The session is the query's own.
+        frame.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(OPEN_FILES))
         rows = frame.selectExpr("*", f"{DAY_OF} AS {DAY}")
         # A directory that is complete is told by the settling of its messages, not by a file in it.
         marks = "mapreduce.fileoutputcommitter.marksuccessfuljobs"

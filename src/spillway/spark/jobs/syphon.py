@@ -12,6 +12,7 @@ the summary says what the brokers counted beside them.
 """
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
@@ -24,10 +25,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.spark.depths import Backlogs, Depth, name_of
+from spillway.client import ClientError
+from spillway.spark.depths import Backlogs, Depth, SecondaryError, name_of
+from spillway.spark.java import SparkMissing
 from spillway.spark.link import hub
 from spillway.spark.options import Access, OptionError, checked
 from spillway.spark.queries import NOT_BEGUN, TRIES_MAX, stop_between_batches
+from spillway.spark.reasons import reason_of
 from spillway.spark.restore import Ttl
 from spillway.spark.session import build_session, say_on_stderr
 from spillway.spark.tally import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, Tally
@@ -45,6 +49,10 @@ ROUNDS_IN_VAIN: Final = 2
 WATCH_INTERVAL_S: Final = 1.0
 DIED_AT_ONCE_S: Final = 60.0
 PATIENCE_S: Final = 15.0  # a busy destination wants ten seconds
+
+
+class SyphonError(RuntimeError):
+    """The job cannot go on. The text says why."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +156,11 @@ class Syphon:
         self.batch_ended_s = 0.0  # the last one's of this round
 
     def run(self) -> Summary:
+        from pyspark.errors import PySparkException
+
         began_s = time.monotonic()
         try:
-            depths = self.backlogs.depths()
+            depths = self._first_depths()
             self.summary.backlogs = len(depths)
             self.summary.before = _sum(depths)
             if not depths:
@@ -159,6 +169,8 @@ class Syphon:
                 self._watch(depths)
             else:
                 self._drain(depths)
+        except PySparkException as error:
+            raise SyphonError(reason_of(error)) from None
         finally:
             self._add_reports()
             if self.events is not None:
@@ -168,6 +180,28 @@ class Syphon:
             if self.own_checkpoint:
                 shutil.rmtree(self.own_checkpoint, ignore_errors=True)
         return self._finished(time.monotonic() - began_s)
+
+    def _first_depths(self) -> list[Depth]:
+        """A watch waits for the secondary to answer and to have backlog queues: senders make them when they pair."""
+        said = ""
+        while True:
+            try:
+                depths = self.backlogs.depths()
+                why = f"there is no backlog queue of '{self.name}' in the secondary namespace yet"
+            except SecondaryError as error:
+                if not self.config.watch:
+                    raise
+                depths, why = [], str(error)
+            if depths or not self.config.watch:
+                return depths
+            if why != said:
+                say_on_stderr(f"{why}: looking every second")
+                said = why
+            try:
+                if self.stopped.wait(WATCH_INTERVAL_S):
+                    return []
+            except KeyboardInterrupt:
+                return []
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
@@ -226,7 +260,8 @@ class Syphon:
             say_on_stderr(f"the query died, it is started again: {_first_line(query.exception())}")
             self._add_reports()
             self.stopped.wait(WATCH_INTERVAL_S)
-        self.summary.after = _sum(self.backlogs.depths(tuple(depth.path for depth in depths)))
+        with contextlib.suppress(SecondaryError):  # then nobody knows
+            self.summary.after = _sum(self.backlogs.depths(tuple(depth.path for depth in depths)))
 
     def stop(self) -> None:
         """From another thread: a watch ends after the batch under way."""
@@ -377,6 +412,9 @@ def _left(depths: Sequence[Depth]) -> bool:
     return any(depth.active != 0 for depth in depths)
 
 
+ERRORS: Final = (SyphonError, SecondaryError, SparkMissing, ClientError)
+
+
 def _local_path(checkpoint: str) -> Path | None:
     """Where tasks can leave reports that this process can read: on this machine, or a file system they share."""
     bare = checkpoint.removeprefix("file://").removeprefix("file:")
@@ -411,7 +449,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OptionError as error:
         sys.stderr.write(f"syphon: {error}\n")
         return 2
-    summary = run(build_session("spillway syphon"), config)
+    try:
+        summary = run(build_session("spillway syphon"), config)
+    except ERRORS as error:
+        sys.stderr.write(f"syphon: {error}\n")
+        return 1
     print(json.dumps(asdict(summary)) if as_json else text_of(summary), flush=True)
     return 0
 
