@@ -32,7 +32,6 @@ KINDS = (*PLACES, WORKER, DRIVER, EXECUTOR)
 
 BATCH_MESSAGES = MESSAGES // 4
 FIRST_BATCH_MESSAGES = 200
-RENEW_S = 10.0  # what a failed task has received is renewed as long by its process, which lives on
 PATIENCE_S = 90.0
 
 
@@ -62,7 +61,6 @@ class Trial:
             max_messages=BATCH_MESSAGES,
             first_batch_messages=FIRST_BATCH_MESSAGES,
             patience_s=PATIENCE_S,
-            renew_s=RENEW_S,
             **options,
         )
         return run(self.ground.spark(), config)

@@ -68,8 +68,8 @@ def test_a_worker_that_dies_at_any_place_loses_nothing_and_the_view_has_each_mes
     queue = bus.queue(*map(str, range(60)), lock_s=5)
     marker, out = tmp_path / "crashed", tmp_path / "out"
     environment = {"SPILLWAY_CRASH_AT": place, "SPILLWAY_CRASH_ONCE": str(marker)}
-    # The process that received lives on where another one dies, and renews: not for long here.
-    options: dict[str, Any] = {"patience_s": 90.0, "renew_s": 10.0, "partitions": 1}
+    # The process that received lives on where another one dies, and renews, until it is given work of a later batch.
+    options: dict[str, Any] = {"patience_s": 90.0, "partitions": 1}
     summary = run(spark, config_for(bus, out, queue, environment=environment, **options))
     assert marker.exists()
     assert (bus.peek(queue), summary.left) == ([], [])

@@ -3,8 +3,9 @@
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
+from spillway.spark.keeper import Batch
 from spillway.spark.link import hub
-from spillway.spark.locked import LockedPartition, LockedReader, Reception, plan
+from spillway.spark.locked import LockedPartition, LockedReader, LockedStreamReader, Reception, plan
 from spillway.spark.options import ReadOptions, read_options
 from spillway.spark.settle import settle_on_executor
 from spillway.spark.tokens import renew_tokens, settle_tokens
@@ -29,6 +30,64 @@ def test_a_task_that_wants_no_more_gives_back_what_it_has_not_handed_out(bus: Bu
     tokens = [message.lock_token for message in (*first, *rest) if message.lock_token is not None]
     assert settle_on_executor(chosen.access, queue, tokens) == 0
     assert bus.peek(queue) == []
+
+
+def receive(chosen: ReadOptions, part: LockedPartition) -> list[ReceivedMessage]:
+    return [message for chunk in Reception(hub(), chosen, part).chunks() for message in chunk]
+
+
+def test_what_an_earlier_batch_of_the_holder_left_locked_is_received_by_the_next_at_once(bus: Bus) -> None:
+    queue = bus.queue(*[str(number) for number in range(250)])
+    chosen = options(bus, queue, holder="a")
+    first = receive(chosen, LockedPartition(queue, 100, None, Batch("a", (1, 1))))
+    tokens = [message.lock_token for message in first if message.lock_token is not None]
+    assert settle_on_executor(chosen.access, queue, tokens) == 0
+    second = receive(chosen, LockedPartition(queue, 0, None, Batch("a", (1, 2))))
+    assert len(second) == 150
+    # Neither the same batch once more, nor one that is older, nor somebody else lets go of it.
+    for batch in (Batch("a", (1, 2)), Batch("a", (1, 1)), Batch("a", (0, 9)), Batch("b", (9, 9)), None):
+        assert receive(chosen, LockedPartition(queue, 0, None, batch)) == []
+    third = receive(chosen, LockedPartition(queue, 0, None, Batch("a", (2, 1))))
+    assert [message.sequence_number for message in third] == [message.sequence_number for message in second]
+    assert {message.delivery_count for message in third} == {1}
+    tokens = [message.lock_token for message in third if message.lock_token is not None]
+    assert settle_on_executor(chosen.access, queue, tokens) == 0
+    assert receive(chosen, LockedPartition(queue, 0, None, Batch("a", (2, 2)))) == []
+    assert bus.peek(queue) == []
+
+
+def test_what_was_received_without_a_holder_is_let_go_by_nobody(bus: Bus) -> None:
+    queue = bus.queue("one")
+    chosen = options(bus, queue)
+    assert len(receive(chosen, LockedPartition(queue, 0, None))) == 1
+    assert receive(chosen, LockedPartition(queue, 0, None, Batch("a", (9, 9)))) == []
+
+
+def test_a_session_that_an_earlier_batch_of_the_holder_left_is_free_for_the_next(bus: Bus) -> None:
+    queue = bus.queue(requires_session=True)
+    bus.send(queue, [OutgoingMessage("one", session_id="s")])
+    chosen = options(bus, queue, sessions="s", holder="a")
+    assert len(receive(chosen, LockedPartition(queue, 0, ("s",), Batch("a", (1, 1))))) == 1
+    assert receive(chosen, LockedPartition(queue, 0, ("s",), Batch("a", (1, 1)))) == []
+    (again,) = receive(chosen, LockedPartition(queue, 0, ("s",), Batch("a", (1, 2))))
+    assert again.lock_token is not None
+    assert settle_on_executor(chosen.access, queue, [again.lock_token], session_id="s") == 0
+
+
+def test_batches_of_a_holder_are_in_order_over_all_starts_of_its_query(bus: Bus) -> None:
+    queue = bus.queue("one")
+    chosen = options(bus, queue, holder="a")
+    first, again = LockedStreamReader(chosen, _two_columns()), LockedStreamReader(chosen, _two_columns())
+
+    def planned(reader: LockedStreamReader, number: int) -> Batch:
+        (part,) = reader.partitions({"batch": number - 1, "messages": 0}, {"batch": number, "messages": 9})
+        assert isinstance(part, LockedPartition) and part.batch is not None
+        return part.batch
+
+    assert planned(first, 1) == planned(first, 1)
+    assert planned(first, 1).is_before(planned(first, 2))
+    assert planned(first, 2).is_before(planned(again, 2))
+    assert planned(first, 3).is_before(planned(again, 2))
 
 
 def test_a_batch_is_shared_out_among_entities_and_their_partitions(bus: Bus) -> None:

@@ -43,6 +43,8 @@ NAMED = {"secretName": "env:BUS", "entity": "orders"}
         ({**NAMED, "endAt": "earliest"}, "endAt='earliest': it is latest or a sequence number"),
         ({**NAMED, "startAt": "9", "endAt": "8"}, "endAt=8 lies before startAt=9"),
         ({**NAMED, "mode": "peeklock", "startAt": "9"}, "startAt is for mode=browse"),
+        ({**NAMED, "holder": "me"}, "holder is for streams with mode=peeklock"),
+        ({**NAMED, "mode": "peeklock", "holder": "m" * 101}, "at most 100 characters"),
         ({**NAMED, "bodyFormat": "xml"}, "bodyFormat='xml': it is binary, string or json"),
         ({**NAMED, "bodyFormat": "json", "includeBody": "false"}, "give one of them"),
         ({**NAMED, "path": "bills"}, "the entity is given twice"),

@@ -2,19 +2,22 @@
 
 A row is handed on, written and settled long after its task has ended, and the first batches of a query are slow. A
 message session's lock goes with its link, so that the link is held as well.
+
+A task that fails leaves locks that nobody will settle, and its process cannot know. Where a query says that it settles
+a batch before the next one begins (the option `holder`), the next one that is received here lets go of what is left.
 """
 
 import asyncio
 import time
 import uuid
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from spillway.client import ClientError, MessageNotFound, ReceivedMessage, Receiver
 from spillway.spark.link import Hub
 from spillway.spark.options import Access
-from spillway.spark.tokens import renew_tokens
+from spillway.spark.tokens import renew_tokens, settle_tokens
 
 # A lock is renewed when a third of it is over; clocks that differ do not make that never, or all the time.
 PART: Final = 3
@@ -24,67 +27,125 @@ INTERVAL_S_MAX: Final = 60.0
 SESSION_LOOK_S: Final = 2.0
 
 
+class Batch(NamedTuple):
+    """Whose locks are taken. `order` grows from one batch of a holder to the next, over all starts of its query."""
+
+    holder: str
+    order: tuple[int, int]
+
+    def is_before(self, other: "Batch") -> bool:
+        return self.holder == other.holder and self.order < other.order
+
+
+class Kept:
+    """Locks that were taken together, until they are settled, time is up, or they are let go."""
+
+    def __init__(self, access: Access, entity: str, batch: Batch | None, interval_s: float, renew_s: float) -> None:
+        self.access = access
+        self.entity = entity
+        self.batch = batch
+        self.interval_s = interval_s
+        self.until_s = time.monotonic() + renew_s
+        self.tokens: list[uuid.UUID] = []  # none of a session, which is held as a whole
+        self.is_let_go = asyncio.Event()
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether it is still to be kept after this time."""
+        try:
+            await asyncio.wait_for(self.is_let_go.wait(), seconds)
+            return False
+        except TimeoutError:
+            return True
+
+
 class Keeper:
     """Of one process; everything happens on the hub's loop."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._kept: dict[Kept, asyncio.Task[None]] = {}
 
-    def keep(self, access: Access, entity: str, messages: Sequence[ReceivedMessage], renew_s: float) -> None:
+    def keep(
+        self,
+        access: Access,
+        entity: str,
+        messages: Sequence[ReceivedMessage],
+        renew_s: float,
+        batch: Batch | None = None,
+    ) -> None:
         """Renew the locks of these messages for `renew_s` seconds."""
+        kept = Kept(access, entity, batch, interval(messages), renew_s)
         # Tokens only: the messages themselves are large, and are needed by nobody here.
-        tokens = [message.lock_token for message in messages if message.lock_token is not None]
-        if renew_s > 0 and tokens:
-            self._start(self._keep(access, entity, tokens, interval(messages), time.monotonic() + renew_s))
+        kept.tokens = [message.lock_token for message in messages if message.lock_token is not None]
+        if renew_s > 0 and kept.tokens:
+            self._start(kept, self._hub.loop.create_task(self._keep(kept)))
 
     def hold(
-        self, access: Access, entity: str, receiver: Receiver, messages: Sequence[ReceivedMessage], renew_s: float
-    ) -> None:
-        """Hold a message session until its messages are settled, or for `renew_s` seconds; then close the receiver."""
-        numbers = (messages[0].sequence_number or 0, messages[-1].sequence_number or 0)
-        self._start(self._hold(access, entity, receiver, numbers, interval(messages), time.monotonic() + renew_s))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._hub.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _keep(
-        self, access: Access, entity: str, tokens: Sequence[uuid.UUID], interval_s: float, until_s: float
-    ) -> None:
-        try:
-            while tokens and time.monotonic() + interval_s < until_s:
-                await asyncio.sleep(interval_s)
-                connection = await self._hub.connection(access)
-                tokens = await renew_tokens(self._hub.management(connection, entity), tokens)
-        except ClientError:
-            pass  # the connection, or the entity: the locks run out, and the messages are received again
-
-    async def _hold(
         self,
         access: Access,
         entity: str,
         receiver: Receiver,
-        numbers: tuple[int, int],
-        interval_s: float,
-        until_s: float,
+        messages: Sequence[ReceivedMessage],
+        renew_s: float,
+        batch: Batch | None = None,
     ) -> None:
+        """Hold a message session until its messages are settled, or for `renew_s` seconds; then close the receiver."""
+        kept = Kept(access, entity, batch, interval(messages), renew_s)
+        numbers = (messages[0].sequence_number or 0, messages[-1].sequence_number or 0)
+        self._start(kept, self._hub.loop.create_task(self._hold(kept, receiver, numbers)))
+
+    async def let_go_before(self, batch: Batch) -> None:
+        """What earlier batches of the same holder have received here and not settled can be received again, at once.
+
+        Nobody will settle it: the holder has said so. If it is settled all the same, it counts as lost, and comes
+        again. What cannot be given back is at least not renewed any more.
+        """
+        earlier = [(kept, task) for kept, task in self._kept.items() if kept.batch and kept.batch.is_before(batch)]
+        for kept, _ in earlier:
+            kept.is_let_go.set()
+        await asyncio.gather(*[self._give_back(kept) if kept.tokens else task for kept, task in earlier])
+
+    async def _give_back(self, kept: Kept) -> None:
+        tokens = kept.tokens
+        try:
+            management = self._hub.management(await self._hub.connection(kept.access), kept.entity)
+            # Rows are settled together: usually all of them are, and the first one tells.
+            if not await settle_tokens(management, tokens[:1], "abandon"):
+                await settle_tokens(management, tokens[1:], "abandon")
+        except ClientError:
+            pass  # the locks run out
+
+    def _start(self, kept: Kept, task: asyncio.Task[None]) -> None:
+        self._kept[kept] = task
+        task.add_done_callback(lambda _: self._kept.pop(kept, None))
+
+    async def _keep(self, kept: Kept) -> None:
+        try:
+            while kept.tokens and time.monotonic() + kept.interval_s < kept.until_s:
+                if not await kept.wait(kept.interval_s):
+                    return
+                connection = await self._hub.connection(kept.access)
+                kept.tokens = await renew_tokens(self._hub.management(connection, kept.entity), kept.tokens)
+        except ClientError:
+            pass  # the connection, or the entity: the locks run out, and the messages are received again
+
+    async def _hold(self, kept: Kept, receiver: Receiver, numbers: tuple[int, int]) -> None:
         first, last = numbers
         renewed_s = time.monotonic()
         session_id = receiver.session_id or ""
         try:
-            while receiver.error is None and time.monotonic() < until_s:
-                await asyncio.sleep(min(SESSION_LOOK_S, interval_s))
-                connection = await self._hub.connection(access)
-                management = self._hub.management(connection, entity)
+            while receiver.error is None and time.monotonic() < kept.until_s:
+                if not await kept.wait(min(SESSION_LOOK_S, kept.interval_s)):
+                    break
+                connection = await self._hub.connection(kept.access)
+                management = self._hub.management(connection, kept.entity)
                 try:
                     left = await management.peek(first, 1, session_id=session_id, omit_body=True)
                 except MessageNotFound:
                     left = []
                 if not left or (left[0].sequence_number or 0) > last:
                     break
-                if time.monotonic() - renewed_s >= interval_s:
+                if time.monotonic() - renewed_s >= kept.interval_s:
                     await management.renew_session(session_id)
                     renewed_s = time.monotonic()
         except ClientError:

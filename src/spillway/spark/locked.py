@@ -22,7 +22,7 @@ from spillway.client import (
     SessionCannotBeLocked,
 )
 from spillway.spark.browse import namespace_of
-from spillway.spark.keeper import keeper_of
+from spillway.spark.keeper import Batch, keeper_of
 from spillway.spark.link import Hub, hub, plain
 from spillway.spark.options import PEEK_LOCK, ReadOptions
 from spillway.spark.positions import NotInOneRow, first_active, first_from, last_of, sessions_of
@@ -44,10 +44,13 @@ LOOKED_AT: Final = 20  # steps that double, from the first message on
 class LockedPartition(InputPartition):
     """Up to `count_max` messages of an entity, or of some of its sessions; 0 is as many as there are."""
 
-    def __init__(self, entity: str, count_max: int, sessions: tuple[str, ...] | None) -> None:
+    def __init__(
+        self, entity: str, count_max: int, sessions: tuple[str, ...] | None, batch: Batch | None = None
+    ) -> None:
         self.entity = entity
         self.count_max = count_max
         self.sessions = sessions
+        self.batch = batch
 
 
 class LockedRead:
@@ -78,9 +81,10 @@ class Reception:
         self._held: list[ReceivedMessage] = []  # of the session that is being received
         self._sessions = list(partition.sessions or ())
         self._waits_s = options.max_wait_s
+        self._place = (options.access, partition.entity)
 
     def chunks(self) -> Generator[list[ReceivedMessage], None, None]:
-        coming = self._hub.start(self._next())
+        coming = self._hub.start(self._first())
         try:
             while messages := coming.result():
                 coming = self._hub.start(self._next())
@@ -91,6 +95,11 @@ class Reception:
             raise
         finally:
             self._hub.run(self._end())
+
+    async def _first(self) -> list[ReceivedMessage]:
+        if self._partition.batch is not None:
+            await keeper_of(self._hub).let_go_before(self._partition.batch)
+        return await self._next()
 
     async def _next(self) -> list[ReceivedMessage]:
         """The next messages; none when there are no more, or enough."""
@@ -122,7 +131,7 @@ class Reception:
             if self._partition.sessions is not None:
                 self._held += messages
             else:
-                keeper_of(self._hub).keep(self._options.access, self._partition.entity, messages, self._options.renew_s)
+                keeper_of(self._hub).keep(*self._place, messages, self._options.renew_s, self._partition.batch)
         return messages
 
     async def _attached(self) -> Receiver | None:
@@ -150,9 +159,7 @@ class Reception:
         if receiver is None:
             return
         if held and self._options.mode == PEEK_LOCK:
-            keeper_of(self._hub).hold(
-                self._options.access, self._partition.entity, receiver, held, self._options.renew_s
-            )
+            keeper_of(self._hub).hold(*self._place, receiver, held, self._options.renew_s, self._partition.batch)
         else:
             await receiver.close()
 
@@ -197,6 +204,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._firsts: dict[str, int] = {}
         self._looks: dict[str, tuple[int, ...]] = {}
         self._planned_s = 0.0
+        self._began_ns = time.time_ns()  # a query that is started again began later
 
     def initialOffset(self) -> dict[str, int]:
         return {"batch": 0, "messages": 0}
@@ -224,7 +232,9 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         options = self._read.options
         entities = [entity for entity in options.entities if entity in self._firsts] or options.entities
-        return hub().run(plan(hub(), options, entities, end["messages"]))
+        # The same for a batch that is planned twice: what it received first may be settled yet.
+        batch = Batch(options.holder, (self._began_ns, end["batch"])) if options.holder else None
+        return hub().run(plan(hub(), options, entities, end["messages"], batch))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read.rows(partition)
@@ -288,7 +298,9 @@ async def _targets(the_hub: Hub, options: ReadOptions) -> dict[str, int | None]:
     return targets
 
 
-async def plan(the_hub: Hub, options: ReadOptions, entities: Sequence[str], count: int) -> list[InputPartition]:
+async def plan(
+    the_hub: Hub, options: ReadOptions, entities: Sequence[str], count: int, batch: Batch | None = None
+) -> list[InputPartition]:
     """Who receives how many: the messages of a batch are shared out evenly."""
     chosen: list[tuple[str, tuple[str, ...] | None]] = []
     managements = await _managements(the_hub, options) if options.has_all_sessions else {}
@@ -308,7 +320,10 @@ async def plan(the_hub: Hub, options: ReadOptions, entities: Sequence[str], coun
     shares = [0] * len(chosen)
     if count:
         shares = [count * (index + 1) // len(chosen) - count * index // len(chosen) for index in range(len(chosen))]
-    return [LockedPartition(entity, share, sessions) for (entity, sessions), share in zip(chosen, shares, strict=True)]
+    return [
+        LockedPartition(entity, share, sessions, batch)
+        for (entity, sessions), share in zip(chosen, shares, strict=True)
+    ]
 
 
 def _check_offset(offset: dict[str, int]) -> None:

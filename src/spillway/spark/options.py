@@ -36,6 +36,7 @@ PARTITIONS_MAX: Final = 1_000
 MESSAGES_MAX: Final = 10_000_000
 SEQUENCE_NUMBER_MAX: Final = 2**63 - 1
 SECRET_BYTES_MAX: Final = 16_384
+HOLDER_MAX: Final = 100
 
 READ: Final = "read"
 WRITE: Final = "write"
@@ -65,6 +66,7 @@ OPTIONS: Final = (
     Option("firstBatchMessages", READ, "1000"),
     Option("maxWaitSeconds", READ, "1"),
     Option("renewSeconds", READ, "300"),
+    Option("holder", READ, ""),
     Option("startAt", READ, EARLIEST),
     Option("endAt", READ, LATEST),
     Option("bodyFormat", READ, BINARY),
@@ -150,6 +152,7 @@ class ReadOptions:
     first_batch_messages: int = 1_000
     max_wait_s: float = 1.0
     renew_s: float = 300.0
+    holder: str = ""  # who settles what a batch received before the next one begins
     start_at: int | None = 0  # a sequence number; None: only what is new
     end_at: int | None = None  # a sequence number, the last to be read; None: what there is
     body_format: str = BINARY
@@ -224,6 +227,7 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
         first_batch_messages=_integer(values, "firstBatchMessages", 1_000, 1, MESSAGES_MAX),
         max_wait_s=_seconds(values, "maxWaitSeconds", 1.0, 0.0, 300.0),
         renew_s=_seconds(values, "renewSeconds", 300.0, 0.0, 86_400.0),
+        holder=_holder(values, mode, is_streaming),
         start_at=start_at,
         end_at=end_at,
         body_format=body_format,
@@ -315,6 +319,15 @@ def _entity(values: Mapping[str, str], is_required: bool) -> str:
     if is_required and not (entity or path):
         raise OptionError("entity is missing: a queue, topic/subscriptions/name, or several with commas between them")
     return entity or path
+
+
+def _holder(values: Mapping[str, str], mode: str, is_streaming: bool | None) -> str:
+    holder = values.get("holder", "").strip()
+    if holder and (mode != PEEK_LOCK or is_streaming is False):
+        raise OptionError("holder is for streams with mode=peeklock: nothing else has locks from one batch to the next")
+    if len(holder) > HOLDER_MAX or not holder.isprintable():
+        raise OptionError(f"holder: a name of at most {HOLDER_MAX} characters that can be printed")
+    return holder
 
 
 def _sessions(values: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:

@@ -81,7 +81,8 @@ class CaptureConfig:
     first_batch_messages: int = FIRST_BATCH_MESSAGES
     partitions: int = 0  # of each entity; 0: as many as Spark has cores, shared out
     patience_s: float = PATIENCE_S
-    # How long a batch may take. What a failed task has received is renewed as long: its process does not know.
+    # How long a batch may take. What a failed task has received is renewed as long, or until its process is given
+    # work of a later batch.
     renew_s: float = RENEW_S
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks: crash points
 
@@ -240,7 +241,9 @@ class Capture:
     def _start(self, trigger: dict[str, Any]) -> "StreamingQuery":
         cores = max(2, self.spark.sparkContext.defaultParallelism)
         partitions = self.config.partitions or max(1, cores // len(self.config.entities))
-        frame = self.spark.readStream.format("servicebus").options(**options_of(self.config, partitions)).load()
+        # A batch is settled before the next one begins: what is left of an earlier one, nobody will settle.
+        options = {**options_of(self.config, partitions), "holder": f"capture {self.run_id}"}
+        frame = self.spark.readStream.format("servicebus").options(**options).load()
         writer = frame.writeStream.queryName(f"capture {self.run_id}").foreachBatch(self._batch)
         return writer.option("checkpointLocation", f"{self.checkpoint}/query").trigger(**trigger).start()
 
