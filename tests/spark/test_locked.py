@@ -1,5 +1,7 @@
 """Receiving on an executor, without Spark around it."""
 
+import time
+
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
@@ -140,3 +142,17 @@ async def _sequence_of_renewals(bus: Bus, queue: str) -> tuple[int, int, int]:
 def test_locks_that_are_settled_are_renewed_no_more_and_the_others_still(bus: Bus) -> None:
     queue = bus.queue(*[str(number) for number in range(600)])
     assert run(_sequence_of_renewals(bus, queue)) == (600, 500, 0)
+
+
+def test_locks_are_still_renewed_after_the_connection_was_lost(bus: Bus) -> None:
+    """The lock of a batch that takes long does not depend on one connection."""
+    queue = bus.queue("one", lock_s=5)
+    chosen = options(bus, queue)
+    (message,) = receive(chosen, LockedPartition(queue, 1, None))
+    the_hub = hub()
+    connection = the_hub.run(the_hub.connection(chosen.access))
+    the_hub.run(connection.close())
+    time.sleep(7)  # the lock is the broker's, and real: longer than it
+    assert receive(chosen, LockedPartition(queue, 1, None)) == []
+    assert message.lock_token is not None
+    assert settle_on_executor(chosen.access, queue, [message.lock_token]) == 0

@@ -19,7 +19,8 @@ from spillway.spark.link import Hub
 from spillway.spark.options import Access
 from spillway.spark.tokens import renew_tokens, settle_tokens
 
-# A lock is renewed when a third of it is over; clocks that differ do not make that never, or all the time.
+# A lock is renewed when a third of it is over. When it ends the service says, by its own clock: one that differs from
+# this machine's by more than two thirds of a lock makes that too late, or all the time.
 PART: Final = 3
 INTERVAL_S_MIN: Final = 1.0
 INTERVAL_S_MAX: Final = 60.0
@@ -120,14 +121,18 @@ class Keeper:
         task.add_done_callback(lambda _: self._kept.pop(kept, None))
 
     async def _keep(self, kept: Kept) -> None:
-        try:
-            while kept.tokens and time.monotonic() + kept.interval_s < kept.until_s:
-                if not await kept.wait(kept.interval_s):
-                    return
+        wait_s = kept.interval_s
+        while kept.tokens and time.monotonic() + wait_s < kept.until_s:
+            if not await kept.wait(wait_s):
+                return
+            try:
                 connection = await self._hub.connection(kept.access)
                 kept.tokens = await renew_tokens(self._hub.management(connection, kept.entity), kept.tokens)
-        except ClientError:
-            pass  # the connection, or the entity: the locks run out, and the messages are received again
+                wait_s = kept.interval_s
+            except (ClientError, OSError) as error:
+                if isinstance(error, ClientError) and not error.is_transient:
+                    return  # the entity is gone, or the right: the locks run out
+                wait_s = INTERVAL_S_MIN  # a connection that broke: another one may be in time
 
     async def _hold(self, kept: Kept, receiver: Receiver, numbers: tuple[int, int]) -> None:
         first, last = numbers
