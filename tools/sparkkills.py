@@ -15,12 +15,13 @@ The capture (tools/sparkkills_capture.py):
     capture-worker      kill -9 of a Python worker in the middle
     capture-driver, capture-executor   as above
 
-    tools/sparkkills.py --kills 20 [--only worker,sent] [--merge]
+    tools/sparkkills.py --kills 20 [--only worker,sent] [--go-on]
 """
 
 import argparse
 import json
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -43,48 +44,45 @@ Result = dict[str, Any]
 class Evidence:
     """The file that says what was found. Written after every trial: a run that is cut off has shown something too."""
 
-    def __init__(self, path: Path, about: dict[str, Any], *, is_merged: bool = False) -> None:
-        """`is_merged`: kinds that are not run now stay as the file has them, with the day and the seed they had."""
+    def __init__(self, path: Path, *, goes_on: bool = False) -> None:
         self.path = path
-        self.about = about
-        self.earlier: dict[str, Any] = {"about": {}, "kinds": {}, "trials": []}
-        if is_merged and path.exists():
-            self.earlier = json.loads(path.read_text(encoding="utf-8"))
-        self.results: list[Result] = []
+        self.trials: list[Result] = []
+        if goes_on and path.exists():
+            self.trials = json.loads(path.read_text(encoding="utf-8"))["trials"]
 
-    def add(self, result: Result) -> None:
-        self.results.append(result)
+    def add(self, trial: Result) -> None:
+        self.trials.append(trial)
+        self.trials.sort(key=lambda each: KINDS.index(each["kind"]))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        about = {name: self.about[name] for name in ("messages", "lock_s")}
-        text = json.dumps({"about": about, "kinds": self.kinds(), "trials": self.trials()}, indent=1)
+        about = {"messages": MESSAGES, "lock_s": LOCK_S}
+        text = json.dumps({"about": about, "kinds": self.kinds(), "trials": self.trials}, indent=1)
         self.path.write_text(text + "\n", encoding="utf-8")
 
-    def trials(self) -> list[Result]:
-        now = {result["kind"] for result in self.results}
-        kept = [result for result in self.earlier["trials"] if result["kind"] not in now]
-        return sorted([*kept, *self.results], key=lambda result: KINDS.index(result["kind"]))
-
-    def kinds(self) -> dict[str, dict[str, Any]]:
-        now = {result["kind"] for result in self.results}
-        trials = self.trials()
-        found: dict[str, dict[str, Any]] = {}
-        for kind in dict.fromkeys(result["kind"] for result in trials):
-            those = [result for result in trials if result["kind"] == kind]
-            before = {**self.earlier["about"], **self.earlier["kinds"].get(kind, {})}
-            about = self.about if kind in now else before
+    def kinds(self) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for kind in dict.fromkeys(trial["kind"] for trial in self.trials):
+            those = [trial for trial in self.trials if trial["kind"] == kind]
             found[kind] = {"trials": len(those)} | {name: sum(int(each[name]) for each in those) for name in COUNTS}
-            found[kind] |= {name: about[name] for name in ("date", "seed") if name in about}
         return found
 
+    def landed(self, kind: str) -> int:
+        """Trials in which the kill came in the middle: the others have shown nothing."""
+        return self.kinds().get(kind, {}).get("landed", 0)
+
     def wrong(self) -> list[Result]:
-        return [result for result in self.results if result["lost"] or result["twice"] or result["left"]]
+        return [trial for trial in self.trials if trial["lost"] or trial["twice"] or trial["left"]]
+
+
+def commit() -> str:
+    line = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20, help="of each kind")
+    parser.add_argument("--kills", type=int, default=20, help="of each kind, in the middle of its work")
     parser.add_argument("--only", default=",".join(KINDS), help="kinds, with commas between them")
-    parser.add_argument("--merge", action="store_true", help="keep what the file says of kinds that are not run now")
+    parser.add_argument("--go-on", action="store_true", help="what the file has counts: run what is missing")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "spark-kills.json")
     chosen = parser.parse_args()
@@ -93,24 +91,33 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no kind {unknown[0]}; there are {', '.join(KINDS)}")
     random.seed(chosen.seed)
-    about = {"messages": MESSAGES, "lock_s": LOCK_S, "seed": chosen.seed, "date": time.strftime("%Y-%m-%d")}
-    evidence = Evidence(chosen.out, about, is_merged=chosen.merge)
+    about = {"seed": chosen.seed, "date": time.strftime("%Y-%m-%d"), "commit": commit()}
+    evidence = Evidence(chosen.out, goes_on=chosen.go_on)
+    is_enough = True
     with tempfile.TemporaryDirectory(prefix="spillway-kills-") as found:
         ground = Ground(Path(found))
         try:
             for kind in kinds:
-                kill = capture.kill if kind in capture.KINDS else syphon.kill
-                for _ in range(chosen.kills):
-                    result = kill(ground, kind)
-                    evidence.add(result)
-                    print(f"spark-kills: {result}", flush=True)
+                is_enough &= killed(ground, kind, chosen.kills, evidence, about)
         finally:
             ground.close()
     for kind, totals in evidence.kinds().items():
         print(f"spark-kills: {kind:<17} {totals}")
     wrong = evidence.wrong()
-    print(f"spark-kills: {len(evidence.results)} trials, {len(wrong)} wrong; written to {chosen.out}")
-    return 1 if wrong else 0
+    print(f"spark-kills: {len(evidence.trials)} trials, {len(wrong)} wrong; written to {chosen.out}")
+    return 1 if wrong or not is_enough else 0
+
+
+def killed(ground: Ground, kind: str, kills: int, evidence: Evidence, about: Result) -> bool:
+    """Until so many have landed; not for ever."""
+    kill = capture.kill if kind in capture.KINDS else syphon.kill
+    tries = 2 * kills
+    while evidence.landed(kind) < kills and tries:
+        tries -= 1
+        result = {**kill(ground, kind), **about}
+        evidence.add(result)
+        print(f"spark-kills: {result}", flush=True)
+    return evidence.landed(kind) >= kills
 
 
 if __name__ == "__main__":

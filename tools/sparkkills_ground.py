@@ -1,5 +1,6 @@
 """Where things are killed: two brokers, a directory, a Spark session for those who need one, and its processes."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ DAEMON = ["pyspark.daemon", "pyspark.worker"]  # what Spark calls the process th
 class Ground:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        # Java machines that live for a minute do better without their best compiler.
+        os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         self.namespaces = Namespaces(directory)
         self._spark: SparkSession | None = None
 
