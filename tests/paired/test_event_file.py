@@ -4,6 +4,7 @@ import datetime
 import itertools
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -133,9 +134,10 @@ def test_a_buffer_without_room_is_refused(tmp_path: Path) -> None:
         EventFile(tmp_path, "contoso", buffer_max=0)
 
 
-def test_a_blocking_program_records_a_pairing_that_fails_over_and_returns(
-    namespaces: Namespaces, tmp_path: Path
+def test_a_blocking_program_records_a_pairing_that_fails_over_and_returns_and_no_key_is_written(
+    namespaces: Namespaces, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, "spillway")
     path, name = namespaces.queue(), namespaces.unique_name()
     primary = sync.MessagingFactory.from_connection_string(
         namespaces.primary.connection_string, namespace_name=name, operation_timeout=10
@@ -161,3 +163,7 @@ def test_a_blocking_program_records_a_pairing_that_fails_over_and_returns(
     assert (away["entity"], away["before"]) == (path, "healthy") and "ServiceBusQuotaExceeded" in away["error"]
     assert (diverted["count"], diverted["queue"]) == (1, f"{name}/x-servicebus-transfer/0")
     assert back["before"] == "failed over" and back["clock_us"] > away["clock_us"]
+    written = "".join(path.read_text() for path in tmp_path.rglob("*.jsonl"))
+    assert "failed-over" in written and "event=failed-over" in caplog.text
+    key = re.findall("SharedAccessKey=([^;]+)", namespaces.secondary.connection_string)[0]
+    assert key not in written + caplog.text

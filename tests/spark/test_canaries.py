@@ -1,13 +1,18 @@
 """A planted key: used in every way that Spark has, and then looked for wherever it must not be (S10, S23)."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
 
+from spillway.spark.depths import SecondaryError
+from spillway.spark.jobs.syphon import SyphonConfig, run, text_of
 from spillway.spark.queries import run_to_end
+from tests.paired.namespaces import Namespaces
+from tests.spark.backlogs import Backlog
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -59,6 +64,35 @@ def test_no_plan_log_checkpoint_or_event_file_has_the_key(
     assert files_with(event_log, key) == []
     out, err = capfd.readouterr()
     assert key not in out + err
+
+
+def test_nothing_of_the_syphon_has_the_keys_of_its_namespaces(
+    spark: "SparkSession", namespaces: Namespaces, tmp_path: Path, capfd: pytest.CaptureFixture[str], event_log: Path
+) -> None:
+    """Its plan goes to executors as an option, and a query that dies tells what it was."""
+    backlog = Backlog(namespaces)
+    queue = backlog.destination()
+    backlog.fill(queue, 5)
+    canary = namespaces.secondary_with("both")
+    key = re.findall("SharedAccessKey=([^;]+)", canary)[0]
+    config = SyphonConfig(
+        namespaces.primary.connection_string,
+        canary,
+        namespace_name=backlog.name,
+        checkpoint=str(tmp_path / "checkpoint"),
+        events=str(tmp_path / "events"),
+        idle_s=0.3,
+    )
+    assert key not in repr(config)
+    summary = run(spark, config)
+    assert summary.moved == 5
+    wrong = canary.replace(key, key[:-4] + "AAA=")
+    with pytest.raises(SecondaryError) as raised:
+        run(spark, replace(config, secondary=wrong))
+    out, err = capfd.readouterr()
+    assert not [text for text in (str(raised.value), text_of(summary), out, err) if key[:-4] in text]
+    assert files_with(tmp_path, key) == []
+    assert files_with(event_log, key) == []
 
 
 def test_a_secret_is_looked_up_by_the_workers(spark: "SparkSession", bus: Bus, tmp_path: Path) -> None:
