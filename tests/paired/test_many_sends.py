@@ -8,6 +8,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from spillway.paired import MessagingFactory
 from spillway.paired.bound import InFlight
+from spillway.paired.outlet import Parcel, _Waiting
 from tests.paired.namespaces import Namespaces
 from tests.tools.relay import Relay
 
@@ -111,6 +112,16 @@ async def test_a_primary_that_falls_silent_fails_over_within_one_time_out(namesp
             namespaces.primary.resume()
         await pair.until("recovered")
         await sender.send_messages(ServiceBusMessage("after"))
+
+
+async def test_callers_with_little_time_do_not_share_a_batch_with_those_who_have_much(namespaces: Namespaces) -> None:
+    async with namespaces.primary_factory() as factory:
+        outlet = factory.outlet("anything")
+        loop = asyncio.get_running_loop()
+        for left_s in (10, 8, 3, 3, 0.5, 60):
+            parcel = Parcel([ServiceBusMessage("x")], False)
+            outlet.waiting.append(_Waiting(parcel, loop.time() + left_s, loop.create_future()))
+        assert [len(outlet._next_group()) for _ in range(4)] == [2, 2, 1, 1]
 
 
 async def test_a_sender_that_cannot_be_made_is_an_error_every_time_and_takes_no_place(namespaces: Namespaces) -> None:

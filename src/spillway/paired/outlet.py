@@ -202,12 +202,13 @@ class Outlet:
         if first.parcel.is_whole:
             return group
         key = first.parcel.key
+        now_s = asyncio.get_running_loop().time()
         while self.waiting and count < TOGETHER_MAX:
             other = self.waiting[0]
             if other.done.done():
                 self.waiting.popleft()
                 continue
-            if other.parcel.is_whole or other.parcel.key != key:
+            if other.parcel.is_whole or other.parcel.key != key or not _is_as_patient(first, other, now_s):
                 break
             group.append(self.waiting.popleft())
             count += 1
@@ -305,6 +306,12 @@ class Outlet:
 
 async def make_batch(sender: ServiceBusSender, left_s: float) -> ServiceBusMessageBatch:
     return await sender.create_message_batch()
+
+
+def _is_as_patient(one: _Waiting, other: _Waiting, now_s: float) -> bool:
+    """A batch has the time of its least patient caller: who has much more is not to hear of a time-out for it."""
+    some_s, more_s = sorted((one.deadline_s - now_s, other.deadline_s - now_s))
+    return more_s <= 2 * max(some_s, 0.0)
 
 
 def _accept(waiting: _Waiting) -> None:
