@@ -1,6 +1,7 @@
 """The syphon on real Spark, between two real brokers: everything comes home once, whoever dies on the way."""
 
 import json
+import os
 import socket
 import time
 from collections import Counter
@@ -61,6 +62,7 @@ def test_the_whole_backlog_comes_home_in_two_processes_and_no_message_passes_the
     assert (summary.before, summary.after, summary.broker_counted) == (3_000, 0, 3_000)
     assert summary.batches >= 3  # the last one is settled like any other
     assert len(summary.processes) >= 2
+    assert f"{socket.gethostname()}:{os.getpid()}" not in summary.processes  # the driver moves nothing
     assert came_home(events) == {first: 2_000, second: 1_000}
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert KEY.encode() not in written
