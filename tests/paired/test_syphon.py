@@ -89,6 +89,25 @@ async def test_what_does_not_fit_into_one_batch_comes_home_whole(namespaces: Nam
         assert await namespaces.peek(namespaces.secondary, backlog) == []
 
 
+async def test_a_secondary_that_does_not_answer_a_settlement_is_not_waited_for(namespaces: Namespaces) -> None:
+    path, name = namespaces.queue(requires_duplicate_detection=True), namespaces.unique_name()
+    with namespaces.administration(namespaces.secondary) as client:
+        client.create_queue(f"{name}/x-servicebus-transfer/0", lock_duration=datetime.timedelta(seconds=5))
+    async with namespaces.paired(1, namespace_name=name) as pair:
+        await divert(namespaces, pair, path, ServiceBusMessage("around"))
+        backlog = pair.backlog_path(0)
+        faults = RemoteFaults(namespaces.secondary.connection_string)
+        faults.add(Fault("timeout", backlog, ["settle"]))
+        syphon = namespaces.paired(1, enable_syphon=True, namespace_name=name, operation_timeout=2.0)
+        async with syphon as syphoning:
+            began_s = time.monotonic()
+            await syphoning.until("syphon-interrupted")
+            assert time.monotonic() - began_s < 30  # far from the SDK's minute
+            faults.clear()
+            await namespaces.until_bodies(namespaces.secondary, backlog, [], timeout_s=60)
+        assert await namespaces.bodies(namespaces.primary, path) == ["around"]
+
+
 async def test_locks_are_renewed_while_a_destination_keeps_them_waiting(namespaces: Namespaces) -> None:
     """A lock of five seconds, a destination that is away for longer: nobody else is handed the messages meanwhile."""
     name = namespaces.unique_name()

@@ -225,3 +225,11 @@ def test_the_module_prints_its_summary_as_the_last_line(
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert Summary(**said).moved == 10
     assert main([*arguments, "--partitions", "-5"]) == 2
+    capsys.readouterr()
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        at = f"Endpoint=sb://127.0.0.1:{taken.getsockname()[1]}"
+        secondary.write_text(f"{at};SharedAccessKeyName=k;SharedAccessKey=a2V5;UseDevelopmentEmulator=true")
+        assert main(arguments) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and told[0].startswith("syphon: the secondary namespace cannot be asked")

@@ -445,8 +445,8 @@ class QueueSyphon:
                 self.pairing.secondary.ledger.count(self.path, SETTLE)
 
     async def _in_time(self, settling: Coroutine[Any, Any, None]) -> None:
-        """The SDK waits for the answer for ever. A secondary that has fallen silent ends this receiver, and the next
-        one is handed the message again."""
+        """The SDK waits a minute for the answer, then asks again another way. A secondary that has fallen silent ends
+        this receiver, and the next one is handed the message again."""
         until_s = asyncio.get_running_loop().time() + self.pairing.secondary.operation_timeout_s
         await self.overdue.limit(settling, until_s)
 
