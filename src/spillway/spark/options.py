@@ -85,6 +85,21 @@ class OptionError(ValueError):
     """An option is missing, not known, or has a value that it cannot have."""
 
 
+SECRET: Final = "env:SPILLWAY_CONNECTION_STRING"  # of a job that is told nothing else
+
+
+def access_options(secret: str, connection_string: str, ca_file: str) -> dict[str, str]:
+    """A job's way to its namespace, as options of the source and the sink."""
+    found = {}
+    if connection_string:
+        found["connectionString"] = connection_string
+    if secret or not connection_string:
+        found["secretName"] = secret or SECRET
+    if ca_file:
+        found["caFile"] = ca_file
+    return found
+
+
 @dataclass(frozen=True)
 class Access:
     """How to reach a namespace. It travels to the workers, where a secret that is only named is looked up."""

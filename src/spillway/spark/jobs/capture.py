@@ -30,7 +30,7 @@ from spillway.spark.crash import AT
 from spillway.spark.durable import FILE, RESULT, die_when_received, local_path, settle_durable
 from spillway.spark.java import SparkMissing
 from spillway.spark.link import NamespaceError
-from spillway.spark.options import PEEK_LOCK, OptionError, ReadOptions, read_options
+from spillway.spark.options import PEEK_LOCK, SECRET, OptionError, ReadOptions, access_options, read_options
 from spillway.spark.places import Place, PlaceError
 from spillway.spark.queries import stop_between_batches
 from spillway.spark.reasons import reason_of
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 APP: Final = "spillway capture"
 FORMAT: Final = 1
-SECRET: Final = "env:SPILLWAY_CONNECTION_STRING"
 BATCH_MESSAGES: Final = 50_000
 FIRST_BATCH_MESSAGES: Final = 1_000
 PATIENCE_S: Final = 65.0  # a little more than the lock of a minute that most entities have
@@ -112,13 +111,8 @@ def options_of(config: CaptureConfig, partitions: int = 1) -> dict[str, str]:
         "firstBatchMessages": str(config.first_batch_messages),
         "partitions": str(partitions),
         "renewSeconds": f"{config.renew_s:g}",
+        **access_options(config.secret, config.connection_string, config.ca_file),
     }
-    if config.connection_string:
-        options["connectionString"] = config.connection_string
-    if config.secret or not config.connection_string:
-        options["secretName"] = config.secret or SECRET
-    if config.ca_file:
-        options["caFile"] = config.ca_file
     if config.sessions:
         options["sessions"] = config.sessions
     return options

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.client import ClientError, parse_connection_string
 from spillway.spark.captured import captured
 from spillway.spark.java import SparkMissing
-from spillway.spark.jobs.capture import ABOUT, OURS, SECRET
+from spillway.spark.jobs.capture import ABOUT, OURS
 from spillway.spark.link import NamespaceError
-from spillway.spark.options import OptionError, WriteOptions, write_options
+from spillway.spark.options import SECRET, OptionError, WriteOptions, access_options, write_options
 from spillway.spark.places import Place, PlaceError
 from spillway.spark.reasons import reason_of
 from spillway.spark.session import Say, build_session, say_on_stderr
@@ -143,14 +143,8 @@ def _moment(name: str, text: str) -> datetime | None:
 
 def options_of(config: ReplayConfig) -> dict[str, str]:
     """For `format("servicebus")`."""
-    options = {"entity": json.dumps([config.to])}
-    if config.connection_string:
-        options["connectionString"] = config.connection_string
-    if config.secret or not config.connection_string:
-        options["secretName"] = config.secret or SECRET
-    if config.ca_file:
-        options["caFile"] = config.ca_file
-    return options
+    access = access_options(config.secret, config.connection_string, config.ca_file)
+    return {"entity": json.dumps([config.to]), **access}
 
 
 def check(config: ReplayConfig) -> WriteOptions:
