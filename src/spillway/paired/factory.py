@@ -13,13 +13,14 @@ from spillway.paired import events
 from spillway.paired.backlog import namespace_name
 from spillway.paired.bound import InFlight
 from spillway.paired.clients import QueueClient, TopicClient
+from spillway.paired.ending import close_quietly
 from spillway.paired.endpoints import host_of
 from spillway.paired.errors import FactoryClosed, PairingError
 from spillway.paired.event_file import EventFile
 from spillway.paired.events import Event, Events
 from spillway.paired.ledger import ClientLedger
 from spillway.paired.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
-from spillway.paired.outlet import Outlet, close_quietly
+from spillway.paired.outlet import Outlet
 from spillway.paired.pairing import Pairing
 from spillway.paired.partners import Partners
 from spillway.paired.policy import FailoverPolicy

@@ -6,7 +6,6 @@ Every call of the SDK has a time-out: without one a send to a peer that has fall
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
@@ -26,10 +25,10 @@ from azure.servicebus.exceptions import (
 
 from spillway.paired.aliases import partition_key_of, raw_of, session_id_of
 from spillway.paired.batches import Outgoing
+from spillway.paired.ending import close_quietly, end
 from spillway.paired.overdue import Overdue
 
 GRACE_S: Final = 0.3  # for the SDK to keep its own time-out before we end the call for it
-CLOSE_S: Final = 5.0  # for a sender to say goodbye
 TOGETHER_MAX: Final = 500  # messages that strangers send in one batch
 # After these the same messages one by one would fare no better.
 _OF_THE_WAY: Final = (
@@ -134,9 +133,7 @@ class Outlet:
             if not waiting.done.done():
                 waiting.done.set_exception(ServiceBusConnectionError(message="The factory was closed."))
         self.waiting.clear()
-        for task in list(self.tasks):
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await end(*self.tasks)
         self.overdue.close()
         idle, self.idle = self.idle, []
         await asyncio.gather(*self.closing, *(close_quietly(sender) for sender in idle))
@@ -334,10 +331,3 @@ def _without_cancellation(error: BaseException) -> BaseException:
     if isinstance(error, Exception):
         return error
     return ServiceBusConnectionError(message="The factory was closed.")
-
-
-async def close_quietly(closable: Any) -> None:
-    """A peer that has fallen silent does not keep us from leaving."""
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(CLOSE_S):
-            await closable.close()

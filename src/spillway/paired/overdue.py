@@ -2,7 +2,7 @@
 
 `asyncio.timeout` sets a timer for every call and takes it away again, which for a send on a healthy primary would be a
 good part of all that pairing costs. Nearly every call ends long before its time: so it is only written down when that
-is, and the timer looks through what is written down.
+is, and the timer looks through what is written down. A call that did not hear of its end is told again.
 """
 
 import asyncio
@@ -10,13 +10,15 @@ import math
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from spillway.paired.ending import AGAIN_S
+
 T = TypeVar("T")
 
 
 class Overdue:
     def __init__(self) -> None:
         self._calls: dict[asyncio.Task[Any], float] = {}  # until when each may take
-        self._ended: set[asyncio.Task[Any]] = set()  # by us, and not yet aware of it
+        self._ended: dict[asyncio.Task[Any], int] = {}  # by us, so many times, and not yet aware of it
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf  # when it looks
 
@@ -31,14 +33,14 @@ class Overdue:
         try:
             return await call
         except asyncio.CancelledError:
-            if task in self._ended and task.cancelling() <= cancelling + 1:
+            if task in self._ended and task.cancelling() <= cancelling + self._ended[task]:
                 raise TimeoutError from None
             raise  # somebody else wants it to end
         finally:
             del self._calls[task]
             if self._ended and task in self._ended:
-                self._ended.discard(task)
-                task.uncancel()
+                for _ in range(self._ended.pop(task)):
+                    task.uncancel()
 
     def close(self) -> None:
         """Nothing is waited for any more, unless a call is still under way: that one ends in its time."""
@@ -59,9 +61,9 @@ class Overdue:
         self._timer = None
         self._timer_s = math.inf
         for task, until_s in self._calls.items():
-            if until_s <= now_s and task not in self._ended:
-                self._ended.add(task)
+            if until_s <= now_s:
+                self._ended[task] = self._ended.get(task, 0) + 1
+                self._calls[task] = now_s + AGAIN_S
                 task.cancel()
-        left = [until_s for task, until_s in self._calls.items() if task not in self._ended]
-        if left:
-            self._set_timer(min(left))
+        if self._calls:
+            self._set_timer(min(self._calls.values()))

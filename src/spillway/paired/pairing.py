@@ -11,6 +11,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 
 from spillway.paired import events
 from spillway.paired.backlog import BacklogQueue, Rotation
+from spillway.paired.ending import end
 from spillway.paired.failover import Change, Machine, State
 from spillway.paired.ledger import PING
 from spillway.paired.outlet import Outlet, Parcel
@@ -77,8 +78,7 @@ class Watch:
         if self._timer is not None:
             self._timer.cancel()
         if self._pinging is not None:
-            self._pinging.cancel()
-            await asyncio.gather(self._pinging, return_exceptions=True)
+            await end(self._pinging)
         if self._outlet is not None:
             await self._outlet.close()
 

@@ -16,7 +16,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
@@ -27,8 +27,9 @@ from spillway.model.aliases import Malformed
 from spillway.paired import events
 from spillway.paired.aliases import restore, to_ms
 from spillway.paired.batches import MESSAGE_OVERHEAD_BYTES, body_bytes, split
+from spillway.paired.ending import close_quietly, end
 from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
-from spillway.paired.outlet import GRACE_S, Parcel, close_quietly, coalescing_key
+from spillway.paired.outlet import GRACE_S, Parcel, coalescing_key
 from spillway.paired.overdue import Overdue
 from spillway.paired.policy import Verdict
 from spillway.paired.sender import BUSY_WAIT_S
@@ -37,6 +38,7 @@ from spillway.paired.types import Inexpressible
 if TYPE_CHECKING:
     from spillway.paired.pairing import Pairing
 
+T = TypeVar("T")
 BATCH: Final = 200  # messages asked of a backlog queue at a time
 HELPERS_MAX: Final = 3  # of one backlog queue, while it has more than a batch
 SPARE_SHARE: Final = 0.6  # of a core: a process that uses more gains nothing by doing more at once
@@ -122,9 +124,7 @@ class Syphon:
         return sum(lane._outstanding() for queue in self.queues for lane in (queue, *queue.helpers.values()))
 
     async def close(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await end(*self.tasks)
 
 
 class QueueSyphon:
@@ -174,14 +174,11 @@ class QueueSyphon:
         receiver = self.pairing.secondary.backlog_receiver(self.path)
         self.is_drained = not self.is_helper
         try:
-            async with asyncio.timeout(self.pairing.secondary.operation_timeout_s):
-                await receiver.__aenter__()  # connects: the wait of a receive is for messages alone
+            await self._in_time(receiver.__aenter__())  # connects: the wait of a receive is for messages alone
             self.tried.set()
             await self._serve(receiver)
         finally:
-            for task in self.helpers:
-                task.cancel()
-            await asyncio.gather(*self.helpers, return_exceptions=True)
+            await end(*self.helpers)
             await self._stop_sending()
             self.overdue.close()
             await close_quietly(receiver)
@@ -200,10 +197,7 @@ class QueueSyphon:
 
     async def _stop_sending(self) -> None:
         """What was received on a link that is gone comes back by itself; a send under way may still arrive."""
-        tasks = [each.task for each in self.destinations.values() if each.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*(each.task for each in self.destinations.values() if each.task is not None))
         self.destinations.clear()
         self.done.clear()
         self.passed.clear()
@@ -231,8 +225,7 @@ class QueueSyphon:
         is_idle = self._outstanding() == 0
         is_long = is_idle and self.is_drained and not self.is_helper
         wait_s = self.pairing.options.syphon_long_poll.total_seconds() if is_long else SHORT_POLL_S
-        async with asyncio.timeout(wait_s + self.pairing.secondary.operation_timeout_s + GRACE_S):
-            messages = await receiver.receive_messages(BATCH, max_wait_time=wait_s)
+        messages = await self._in_time(receiver.receive_messages(BATCH, max_wait_time=wait_s), wait_s + GRACE_S)
         self.is_drained = is_idle and not messages
         ledger = self.pairing.secondary.ledger
         for message in messages:
@@ -444,11 +437,11 @@ class QueueSyphon:
             else:
                 self.pairing.secondary.ledger.count(self.path, SETTLE)
 
-    async def _in_time(self, settling: Coroutine[Any, Any, None]) -> None:
-        """The SDK waits a minute for the answer, then asks again another way. A secondary that has fallen silent ends
-        this receiver, and the next one is handed the message again."""
-        until_s = asyncio.get_running_loop().time() + self.pairing.secondary.operation_timeout_s
-        await self.overdue.limit(settling, until_s)
+    async def _in_time(self, call: Coroutine[Any, Any, T], wait_s: float = 0.0) -> T:
+        """Beyond its wait. The SDK waits a minute for the answer to a settlement, then asks again another way.
+        A secondary that has fallen silent ends this receiver, and the next one is handed the message again."""
+        until_s = asyncio.get_running_loop().time() + wait_s + self.pairing.secondary.operation_timeout_s
+        return await self.overdue.limit(call, until_s)
 
     async def _renew(self, receiver: ServiceBusReceiver) -> None:
         """Locks of what takes long, for a while; what cannot be renewed is somebody else's now."""
