@@ -6,6 +6,7 @@ caller's. https://learn.microsoft.com/azure/service-bus-messaging/service-bus-me
 """
 
 import enum
+import struct
 from typing import Final
 
 from azure.servicebus.exceptions import (
@@ -36,6 +37,9 @@ class Verdict(enum.Enum):
 _RETRIED: Final = (OperationTimeoutError, ServiceBusConnectionError, ServiceBusCommunicationError, OSError)
 # No waiting cures these when a ping meets them.
 _LASTING: Final = (MessagingEntityNotFoundError, ServiceBusAuthenticationError, ServiceBusAuthorizationError)
+# What the SDK's encoder raises. A peer that talks nonsense raises the same classes, elsewhere.
+_UNENCODABLE: Final = (ValueError, TypeError, OverflowError, struct.error)
+_ENCODER: Final = "._encode"  # the end of its module's name
 
 
 class FailoverPolicy:
@@ -49,7 +53,7 @@ class FailoverPolicy:
         if isinstance(error, MessageSizeExceededError):
             return Verdict.CALLERS
         if isinstance(error, (ServiceBusError, OSError)):
-            return Verdict.QUALIFIES
+            return Verdict.CALLERS if _is_of_the_encoder(error) else Verdict.QUALIFIES
         return Verdict.CALLERS
 
     def is_retried(self, error: BaseException) -> bool:
@@ -61,3 +65,17 @@ class FailoverPolicy:
     def is_lasting(self, error: BaseException) -> bool:
         """Whether a ping that is refused like this says that waiting will not help: gone, or not allowed."""
         return isinstance(error, _LASTING)
+
+
+def _is_of_the_encoder(error: BaseException) -> bool:
+    """Whether the message could not be encoded. The SDK does that while it sends, and tells of it like of a handler
+    that failed; so it is known by where the first error was raised. In doubt it is the entity's."""
+    inner = getattr(error, "inner_exception", None)
+    if not isinstance(inner, _UNENCODABLE):
+        return False
+    step = inner.__traceback__
+    while step is not None:
+        if str(step.tb_frame.f_globals.get("__name__")).endswith(_ENCODER):
+            return True
+        step = step.tb_next
+    return False

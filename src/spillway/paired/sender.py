@@ -324,7 +324,7 @@ class MessageSender:
                 verdict = pairing.options.policy.judge(error)
                 now_s = loop.time()
                 if verdict is Verdict.CALLERS:
-                    raise
+                    raise wrapped(error, self.path) from error
                 if verdict is Verdict.BUSY and now_s + BUSY_WAIT_S < call.deadline_s:
                     await asyncio.sleep(BUSY_WAIT_S)
                     continue
