@@ -1,6 +1,7 @@
 """`MessagingFactory`: a namespace as a program sees it. It makes senders, receivers and clients, and can be paired."""
 
 import asyncio
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -118,6 +119,7 @@ class MessagingFactory:
         self.is_closed = False
         self.fault: BaseException | None = None
         self.on_end: list[Callable[[], None]] = []  # told when it is closed or faulted
+        self._ended = asyncio.Event()
         # The library owns the retries of sends; receivers keep the SDK's.
         self._client = make_client(**{"retry_total": 0, **sdk_options})
         self._make_client = make_client
@@ -258,6 +260,9 @@ class MessagingFactory:
             await self._let_go()
 
     def _tell_end(self) -> None:
+        self._ended.set()
+        if self.pairing is not None:
+            self.pairing.stop()
         for told in self.on_end:
             told()
 
@@ -286,6 +291,12 @@ class MessagingFactory:
 
     def new_outlet(self, path: str, senders_max: int) -> Outlet:
         return Outlet(path, lambda: self._client.get_queue_sender(path), senders_max)
+
+    async def rest(self, until_s: float) -> None:
+        """Wait until that time has come, or the factory's end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until_s):
+                await self._ended.wait()
 
     def next_diverted_number(self) -> DivertedSequenceNumber:
         return DivertedSequenceNumber(-next(self._diverted_numbers))

@@ -74,6 +74,11 @@ class Watch:
         except TimeoutError:
             return
 
+    def wake(self) -> None:
+        """Who waits for a change looks again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -85,11 +90,10 @@ class Watch:
     # -- what follows from it -------------------------------------------------------------------------------------
 
     def _take(self, change: Change | None) -> None:
-        if change is None:
+        if change is None or self.pairing.is_closed:  # what is closed begins nothing
             return
         self.pairing.events.tell(_EVENT_OF[change.after], change.path, error=change.cause, before=change.before.value)
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self.wake()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -106,7 +110,7 @@ class Watch:
         """At once, then every interval, until one gets through (contract D10, F3, F4, F6)."""
         options = self.pairing.options
         try:
-            while self.machine.is_away:
+            while self.machine.is_away and not self.pairing.is_closed:
                 await self._ping()
                 if self.machine.is_away:
                     await self.changed(self._loop.time() + options.ping_primary_interval.total_seconds())
@@ -167,6 +171,12 @@ class Pairing:
             self.events.tell(events.BACKLOG_QUEUE_READMITTED, queue.path)
         self.events.tell(events.DIVERTED, path, count, queue=queue.path)
 
-    async def close(self) -> None:
+    def stop(self) -> None:
+        """Nothing begins any more, and who is held hears of the end."""
         self.is_closed = True
+        for watch in self.watches.values():
+            watch.wake()
+
+    async def close(self) -> None:
+        self.stop()
         await asyncio.gather(*(watch.close() for watch in self.watches.values()))

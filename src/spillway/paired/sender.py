@@ -19,7 +19,7 @@ from spillway.paired.aliases import raw_of, refuse_aliases, to_backlog
 from spillway.paired.backlog import BacklogQueue, BacklogUnavailable
 from spillway.paired.batches import BATCH_BYTES_MAX, MESSAGE_OVERHEAD_BYTES, Batch, Outgoing, body_bytes, split
 from spillway.paired.call import PRIMARY_SHARE, Call
-from spillway.paired.errors import BacklogUnavailableError, EntityFailed, SchedulingError, wrapped
+from spillway.paired.errors import BacklogUnavailableError, EntityFailed, FactoryClosed, SchedulingError, wrapped
 from spillway.paired.failover import Route, State
 from spillway.paired.ledger import CANCEL, SCHEDULE, SEND
 from spillway.paired.outlet import Outlet, Parcel
@@ -111,7 +111,7 @@ class MessageSender:
             return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes or BATCH_BYTES_MAX)
         try:
             batch = await self._call_primary(lambda sender, _: sender.create_message_batch(max_size_in_bytes), None)
-        except ValueError:
+        except (ValueError, FactoryClosed):
             raise
         except Exception:
             if watch is None:
@@ -162,6 +162,9 @@ class MessageSender:
                 ),
                 self.path,
             ) from None
+        if self.factory.is_closed:
+            bound.leave(count, size_bytes)
+            self.factory.check_open()
 
     def _default_timeout_s(self, pairing: "Pairing | None") -> float:
         """A call that is held must be able to see the end of the interval."""
@@ -188,6 +191,7 @@ class MessageSender:
                 else:
                     numbers = await self._schedule(outlet, call.parcel, call.due, primary_until_s)
             except Exception as error:
+                self.factory.check_open()  # that it was closed says nothing about the entity
                 loop = asyncio.get_running_loop()
                 call.note(error)
                 is_fair = call.is_fair(share_s, self.factory.operation_timeout_s)
@@ -196,7 +200,7 @@ class MessageSender:
                     raise wrapped(error, self.path) from error
                 tries += 1
                 if until_s > loop.time():
-                    await _wait(watch, until_s)
+                    await (self.factory.rest(until_s) if watch is None else watch.changed(until_s))
                 now_s = loop.time()
                 if now_s >= primary_until_s:  # held until now: it has its share of the time that is left
                     share_s, primary_until_s = self._primary_share(watch, call, now_s)
@@ -264,6 +268,7 @@ class MessageSender:
         try:
             return await self.factory.outlet(self.path).call(operation, deadline_s)
         except Exception as error:
+            self.factory.check_open()
             raise wrapped(error, self.path) from error
 
     # -- the backlog ----------------------------------------------------------------------------------------------
@@ -273,6 +278,7 @@ class MessageSender:
         pairing = watch.pairing
         loop = asyncio.get_running_loop()
         while True:
+            self.factory.check_open()
             route = watch.machine.route()
             if route is Route.PRIMARY:  # it came back meanwhile
                 return await self._deliver(call, loop.time())
@@ -320,13 +326,15 @@ class MessageSender:
             try:
                 await pairing.secondary.outlet(queue.path).send(parcel, try_until_s)
             except Exception as error:
+                self.factory.check_open()
                 call.note(error)
                 verdict = pairing.options.policy.judge(error)
                 now_s = loop.time()
                 if verdict is Verdict.CALLERS:
                     raise wrapped(error, self.path) from error
                 if verdict is Verdict.BUSY and now_s + BUSY_WAIT_S < call.deadline_s:
-                    await asyncio.sleep(BUSY_WAIT_S)
+                    await self.factory.rest(now_s + BUSY_WAIT_S)
+                    self.factory.check_open()
                     continue
                 if now_s >= call.deadline_s and try_until_s - began_s < FAIR_TRY_S:
                     raise wrapped(error, self.path) from error  # the queue had no time to show what it can do
@@ -367,13 +375,6 @@ class MessageSender:
             raise ValueError("The sender has been closed; create another one.")
         if self.factory.is_closed or self.factory.fault is not None:
             self.factory.check_open()
-
-
-async def _wait(watch: "Watch | None", until_s: float) -> None:
-    if watch is None:
-        await asyncio.sleep(until_s - asyncio.get_running_loop().time())
-    else:
-        await watch.changed(until_s)
 
 
 async def _cancel(sender: ServiceBusSender, numbers: list[int], left_s: float) -> None:
