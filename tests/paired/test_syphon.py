@@ -13,6 +13,7 @@ from spillway.amqp.types import Timestamp
 from spillway.client.control import ControlClient
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.paired import MessagingFactory, SendAvailabilityPairedNamespaceOptions, syphon
+from spillway.paired.events import Event
 from spillway.paired.ledger import RECEIVE, RENEW, SEND
 from spillway.paired.syphon import Spare, Syphon
 from tests.paired.namespaces import Namespaces, Pair, close_all, eventually
@@ -212,6 +213,35 @@ async def test_a_destination_that_refuses_keeps_its_messages_and_holds_nobody_up
             await namespaces.until_bodies(namespaces.secondary, pair.backlog_path(0), [full])
         await namespaces.until_bodies(namespaces.primary, full, [full])
         await namespaces.until_bodies(namespaces.secondary, pair.backlog_path(0), [])
+
+
+async def test_a_message_that_its_destination_refuses_stays_behind_alone_and_those_behind_it_go_home(
+    namespaces: Namespaces,
+) -> None:
+    path = namespaces.queue(requires_session=True)
+    told: list[Event] = []
+    async with namespaces.paired(1) as pair:
+        await divert(
+            namespaces,
+            pair,
+            path,
+            ServiceBusMessage("without a session"),
+            *(ServiceBusMessage(f"message {number}", session_id="s") for number in range(3)),
+            ServiceBusMessage("without one either"),
+            ServiceBusMessage("last", session_id="t"),
+        )
+        assert pair.primary.pairing is not None
+        pair.primary.on_event(told.append)
+        running = Syphon(pair.primary.pairing)
+        running.start()
+        await pair.until("syphoned", 4)
+        backlog = pair.backlog_path(0)
+        await namespaces.until_bodies(namespaces.secondary, backlog, ["without a session", "without one either"])
+        await running.close()
+    kept = [event for event in told if event.name == "syphon-kept"]
+    assert [(event.path, "not-allowed" in str(event.error)) for event in kept] == [(backlog, True)] * 2
+    home = [f"message {number}" for number in range(3)] + ["last"]
+    assert sorted(await namespaces.bodies(namespaces.primary, path)) == sorted(home)
 
 
 @pytest.mark.contract("A15", "F7")

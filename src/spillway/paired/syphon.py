@@ -1,8 +1,9 @@
 """The syphon: takes messages out of the backlog queues and delivers them to the entities they were sent to.
 
 At least once: a message leaves the backlog only after the primary accepted it. Messages are grouped by destination, and
-a destination that refuses holds nobody else up: its messages are kept, tried again after a pause, and reported. Only
-what no paired sender can have written is dead-lettered.
+a destination that refuses holds nobody else up: its messages are kept, tried again after a pause, and reported. Nor
+does a message that is refused for what it is hold up those behind it. Only what no paired sender can have written is
+dead-lettered.
 
 One task owns a receiver of the SDK, which is not made for two and settles one message after the other; one task per
 destination sends. Every backlog queue has one that waits for messages. While there are many and the process has time
@@ -32,6 +33,7 @@ from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
 from spillway.paired.outlet import GRACE_S, Parcel, coalescing_key
 from spillway.paired.overdue import Overdue
 from spillway.paired.policy import Verdict
+from spillway.paired.refusals import is_of_message
 from spillway.paired.sender import BUSY_WAIT_S
 from spillway.paired.types import Inexpressible
 
@@ -52,6 +54,8 @@ RENEW_BEFORE_S: Final = 20.0  # the end of a lock
 HOLD_S: Final = 300.0  # after that a lock is let go: another syphon may have better luck
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 10.0
+REFUSED_MAX: Final = 100  # messages that one destination refuses in a row, each for itself, before a pause
+REFUSED_PAUSE_S: Final = 1.0
 RESTART_S: Final = 1.0
 RESTART_MAX_S: Final = 30.0
 
@@ -76,6 +80,7 @@ class Destination:
         self.sending: list[Item] = []
         self.blocked_until_s = 0.0
         self.pause_s = PAUSE_S
+        self.refused_count = 0  # since it last took one
         self.task: asyncio.Task[None] | None = None
         self.is_reported = False
 
@@ -375,26 +380,42 @@ class QueueSyphon:
     async def _send_batch(self, destination: Destination, batch: list[Item]) -> None:
         """Parts of it that are accepted are done, whatever becomes of the rest."""
         left = list(batch)  # a copy: what was sent is taken out of `batch` itself
-        for part in split([item.home for item in left]):
+        try:
+            parts = split([item.home for item in left])
+        except Exception:  # one of them cannot be encoded
+            await self._send_each(destination, left)
+            return
+        for part in parts:
             count = len(part.messages)
             items, left = left[:count], left[count:]
             try:
                 await self._send_group(destination, items, part.encoded)
             except Exception as error:
-                if self.pairing.options.policy.judge(error) is not Verdict.CALLERS:
+                if not is_of_message(error, self.pairing.options.policy):
                     raise
-                await self._send_each(destination, items)
+                if len(items) == 1:
+                    await self._refused(destination, items[0], error)
+                else:
+                    await self._send_each(destination, items)
 
     async def _send_each(self, destination: Destination, items: list[Item]) -> None:
+        """One of them is to blame for the refusal of all: each for itself."""
         for item in items:
             try:
                 await self._send_group(destination, [item], None)
             except Exception as error:
-                if self.pairing.options.policy.judge(error) is not Verdict.CALLERS:
+                if not is_of_message(error, self.pairing.options.policy):
                     raise
-                self._keep(item.received, error)
-                destination.sending.remove(item)
-                self.held_bytes -= item.size_bytes
+                await self._refused(destination, item, error)
+
+    async def _refused(self, destination: Destination, item: Item, error: BaseException) -> None:
+        """For what it is: it stays behind, alone."""
+        self._keep(item.received, error)
+        destination.sending.remove(item)
+        self.held_bytes -= item.size_bytes
+        destination.refused_count += 1
+        if destination.refused_count % REFUSED_MAX == 0:  # it may refuse them all
+            await asyncio.sleep(REFUSED_PAUSE_S)
 
     async def _send_group(
         self, destination: Destination, items: list[Item], encoded: ServiceBusMessageBatch | None
@@ -408,6 +429,7 @@ class QueueSyphon:
             self.done.append(item)
             primary.ledger.count(destination.path, SEND, item.body_bytes)
         destination.pause_s = PAUSE_S
+        destination.refused_count = 0
         destination.is_reported = False
         self.pairing.events.tell(events.SYPHONED, destination.path, len(items), queue=self.path)
         self.progress.set()

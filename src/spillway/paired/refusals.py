@@ -1,0 +1,69 @@
+"""Whether a failed send speaks of the message that was sent, or of the entity and the way to it.
+
+A syphon needs to know: what is wrong with an entity holds for everything that goes there, and is waited for; what is
+wrong with one message must not hold up those behind it.
+"""
+
+import struct
+from typing import Final
+
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from spillway.paired.policy import FailoverPolicy, Verdict
+
+_OF_THE_ENTITY: Final = (
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+# What the SDK raises, or wraps, when it cannot encode a message.
+_OF_ENCODING: Final = (ValueError, TypeError, OverflowError, LookupError, RecursionError, struct.error)
+# AMQP conditions that have no class of their own in the SDK, and say nothing of a message.
+_CONDITIONS_OF_THE_WAY: Final = (
+    "amqp:client-error",
+    "amqp:internal-error",
+    "amqp:resource-",
+    "amqp:socket-error",
+    "amqp:unknown-error",
+    "amqp:connection:",
+    "amqp:session:",
+    "amqp:link:",
+)
+
+
+def is_of_message(error: BaseException, policy: FailoverPolicy) -> bool:
+    """Whether others that go to the same entity may fare better: each is to be sent for itself."""
+    if isinstance(error, MessageSizeExceededError):
+        return True
+    if isinstance(error, (*_OF_THE_ENTITY, OSError)):
+        return False
+    if not isinstance(error, ServiceBusError):
+        return isinstance(error, _OF_ENCODING) or policy.judge(error) is Verdict.CALLERS
+    inner = error.inner_exception
+    if isinstance(inner, _OF_ENCODING):
+        return True
+    condition = getattr(inner, "condition", None)  # of a refusal, as `amqp:not-allowed`
+    return condition is not None and not _text(condition).startswith(_CONDITIONS_OF_THE_WAY)
+
+
+def _text(condition: object) -> str:
+    value = getattr(condition, "value", condition)  # the SDK has an enumeration of those it knows
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,50 @@
+"""Which errors of a send speak of the message alone."""
+
+import struct
+
+import pytest
+from azure.servicebus import exceptions as sdk
+from azure.servicebus._pyamqp.error import AMQPException, ErrorCondition
+
+from spillway.paired.policy import FailoverPolicy
+from spillway.paired.refusals import is_of_message
+
+
+def wrapped(inner: Exception) -> sdk.ServiceBusError:
+    return sdk.ServiceBusError(message="Handler failed.", error=inner)
+
+
+OF_THE_MESSAGE = [
+    sdk.MessageSizeExceededError(),
+    ValueError("badly formed hexadecimal UUID string"),
+    wrapped(AMQPException(ErrorCondition.NotAllowed)),
+    wrapped(AMQPException(b"com.microsoft:argument-error")),
+    *(wrapped(inner) for inner in (ValueError(), TypeError(), OverflowError(), struct.error(), RecursionError())),
+]
+OF_THE_ENTITY = [
+    sdk.MessagingEntityDisabledError(),
+    sdk.MessagingEntityNotFoundError(),
+    sdk.OperationTimeoutError(),
+    sdk.ServiceBusAuthenticationError(),
+    sdk.ServiceBusAuthorizationError(),
+    sdk.ServiceBusCommunicationError(),
+    sdk.ServiceBusConnectionError(),
+    sdk.ServiceBusQuotaExceededError(),
+    sdk.ServiceBusServerBusyError(),
+    ConnectionResetError(),
+    wrapped(AMQPException(ErrorCondition.InternalError)),
+    wrapped(AMQPException(ErrorCondition.SessionErrantLink)),
+    wrapped(ConnectionResetError()),
+    wrapped(AttributeError("'NoneType' object has no attribute 'flow'")),  # the SDK, of a link that is gone
+    sdk.ServiceBusError(message="something else"),
+]
+
+
+@pytest.mark.parametrize("error", OF_THE_MESSAGE, ids=repr)
+def test_a_message_that_nobody_would_take_is_told_by_its_error(error: Exception) -> None:
+    assert is_of_message(error, FailoverPolicy())
+
+
+@pytest.mark.parametrize("error", OF_THE_ENTITY, ids=repr)
+def test_an_entity_that_would_take_no_other_message_either_is_told_by_its_error(error: Exception) -> None:
+    assert not is_of_message(error, FailoverPolicy())
