@@ -200,6 +200,39 @@ async def test_what_no_paired_sender_wrote_is_dead_lettered_with_reason_and_text
     assert all("property" in str(each.application_properties["DeadLetterErrorDescription"]) for each in dead)
 
 
+async def test_notes_that_no_paired_sender_wrote_harm_no_other_message(namespaces: Namespaces) -> None:
+    path = namespaces.queue()
+    told: list[Event] = []
+    async with namespaces.paired(1) as pair:
+        backlog = pair.backlog_path(0)
+        async with namespaces.secondary_factory() as direct:
+            sender = direct.create_message_sender(backlog)
+            for body, notes in (
+                ("no map", '{"p":null}'),
+                ("a number", '{"p":1}'),
+                ("no inside", '{"a":{"k":{"l":[]}}}'),
+                ("no body", '{"b":false}'),
+                ("no uuid", '{"p":{"k":"UUID"}}'),
+            ):
+                aliases = {"x-ms-path": path, "x-spillway-types": notes, "k": "text"}
+                await sender.send_messages(ServiceBusMessage(body, application_properties=aliases))  # type: ignore[arg-type]
+        await divert(namespaces, pair, path, ServiceBusMessage("one"), ServiceBusMessage("two"))
+        assert pair.primary.pairing is not None
+        pair.primary.on_event(told.append)
+        running = Syphon(pair.primary.pairing)
+        running.start()
+        await pair.until("syphoned", 2)
+        await namespaces.until_bodies(namespaces.secondary, backlog, ["no uuid"])
+        await running.close()
+        dead = await namespaces.peek(namespaces.secondary, f"{backlog}/$DeadLetterQueue")
+    reasons = {each.body.decode(): each.application_properties["DeadLetterReason"] for each in dead}
+    assert reasons == dict.fromkeys(("no map", "a number", "no inside", "no body"), "AliasOfWrongType")
+    assert sorted(await namespaces.bodies(namespaces.primary, path)) == ["one", "two"]
+    (kept,) = [event for event in told if event.name == "syphon-kept"]
+    assert (kept.path, "not a 16-char string" in str(kept.error)) == (backlog, True)
+    assert pair.primary.counters["syphon-interrupted"] == 0
+
+
 async def test_a_destination_that_refuses_keeps_its_messages_and_holds_nobody_up(namespaces: Namespaces) -> None:
     full, well = namespaces.queue(), namespaces.queue()
     async with namespaces.paired(1, enable_syphon=True) as pair:

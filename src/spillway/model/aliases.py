@@ -14,6 +14,8 @@ TIME_TO_LIVE: Final = "x-ms-timetolive"  # long, ms
 SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"  # timestamp
 TYPES: Final = "x-spillway-types"  # what the SDK forgets of values, see paired/types.py
 ALIASES: Final = (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED, TYPES)
+_NOTES_BY_KEY: Final = ("p", "a", "d", "f")  # of application properties, annotations of both kinds, footer
+_NOTES_OF_ONE: Final = ("b", "m", "c")  # of the body and the two ids
 
 TTL_UINT_MAX: Final = 4_294_967_295  # what fits the header; a longer life is written as two times in the properties
 EXPIRY_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999, as the SDK caps it
@@ -68,9 +70,33 @@ def _notes_of(properties: dict[str, object]) -> dict[str, object]:
         notes: object = json.loads(written)
     except ValueError:
         notes = None
-    if not isinstance(notes, dict):
+    if not isinstance(notes, dict) or not _are_notes(notes):
         raise Malformed(ALIAS_OF_WRONG_TYPE, f"The property '{TYPES}' is not what a paired sender writes.")
     return notes
+
+
+def _are_notes(notes: dict[str, object]) -> bool:
+    """Whether they have the shape that paired/types.py gives them: a note is the name of a type, or says by index or
+    by key what is noted of the values inside. Names that nobody knows are left to who uses them."""
+    waiting: list[object] = []
+    for name, part in notes.items():
+        if name in _NOTES_BY_KEY:
+            if not isinstance(part, dict):
+                return False
+            waiting.extend(part.values())
+        elif name in _NOTES_OF_ONE:
+            waiting.append(part)
+    while waiting:  # no recursion: how deep it goes is not ours to choose
+        note = waiting.pop()
+        if isinstance(note, str):
+            continue
+        if not isinstance(note, dict) or len(note) != 1:
+            return False
+        inside = note.get("l", note.get("m"))
+        if not isinstance(inside, dict):
+            return False
+        waiting.extend(inside.values())
+    return True
 
 
 def _text_of(properties: dict[str, object], name: str) -> str | None:

@@ -35,7 +35,6 @@ from spillway.paired.overdue import Overdue
 from spillway.paired.policy import Verdict
 from spillway.paired.refusals import is_of_message
 from spillway.paired.sender import BUSY_WAIT_S
-from spillway.paired.types import Inexpressible
 
 if TYPE_CHECKING:
     from spillway.paired.pairing import Pairing
@@ -69,6 +68,7 @@ class Item:
         self.since_s = now_s
         self.body_bytes = body_bytes(home)
         self.size_bytes = MESSAGE_OVERHEAD_BYTES + self.body_bytes
+        self.key = coalescing_key(home)
 
 
 class Destination:
@@ -291,19 +291,19 @@ class QueueSyphon:
         loop = asyncio.get_running_loop()
         try:
             path, home = restore(message, self._age_ms(message))
+            item = Item(message, home, loop.time())
         except Malformed as error:
             await self._in_time(receiver.dead_letter_message(message, error.reason, error.description))
             self.pairing.secondary.ledger.count(self.path, SETTLE)
             self.pairing.events.tell(events.SYPHON_DEAD_LETTERED, self.path, error=error)
             return
-        except Inexpressible as error:
+        except Exception as error:  # `Inexpressible`, or what nobody thought of: its own, not the receiver's
             self._keep(message, error)
             return
         key = path.strip("/").lower()
         destination = self.destinations.get(key)
         if destination is None:
             destination = self.destinations[key] = Destination(path)
-        item = Item(message, home, loop.time())
         if destination.blocked_until_s > loop.time() and self._is_full():
             self._pass_over(message, item.size_bytes)
             return
@@ -372,8 +372,7 @@ class QueueSyphon:
         """Those in front that may go in one batch."""
         first = destination.items.popleft()
         batch = [first]
-        key = coalescing_key(first.home)
-        while destination.items and len(batch) < BATCH and coalescing_key(destination.items[0].home) == key:
+        while destination.items and len(batch) < BATCH and destination.items[0].key == first.key:
             batch.append(destination.items.popleft())
         return batch
 
