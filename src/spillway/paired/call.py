@@ -18,6 +18,8 @@ OUTCOME_UNKNOWN: Final = (OperationTimeoutError, ServiceBusConnectionError, Serv
 
 
 class Call:
+    numbers: tuple[int, ...] = ()  # of messages that were scheduled already
+
     def __init__(self, parcel: Parcel, due: datetime.datetime | None, began_s: float, deadline_s: float) -> None:
         self.parcel = parcel
         self.due = due
@@ -29,6 +31,12 @@ class Call:
         """An attempt ended like this."""
         if isinstance(error, OUTCOME_UNKNOWN):
             self.is_outcome_unknown = True
+
+    def stored(self, count: int) -> None:
+        """The first so many are safe, and are not sent again; the rest may still go to either side."""
+        parcel = self.parcel
+        self.parcel = Parcel(parcel.messages[count:], parcel.is_whole, parcel.is_keyed, parcel.body_sizes[count:])
+        self.is_outcome_unknown = True  # part of it is there, if the rest is refused
 
     def fate(self) -> str:
         return "whether it was sent is not known" if self.is_outcome_unknown else "nothing was sent"

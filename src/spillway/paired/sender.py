@@ -189,7 +189,7 @@ class MessageSender:
                 if call.due is None:
                     await outlet.send(call.parcel, primary_until_s, now_s)
                 else:
-                    numbers = await self._schedule(outlet, call.parcel, call.due, primary_until_s)
+                    numbers = [*call.numbers, *await self._schedule(outlet, call.parcel, call.due, primary_until_s)]
             except Exception as error:
                 self.factory.check_open()  # that it was closed says nothing about the entity
                 loop = asyncio.get_running_loop()
@@ -301,8 +301,7 @@ class MessageSender:
                 await watch.changed(now_s + PROBE_S)
 
     async def _divert(self, pairing: "Pairing", call: Call) -> list[int] | None:
-        messages = call.parcel.messages
-        batches = split([to_backlog(message, self.path, call.due) for message in messages])
+        batches = split([to_backlog(message, self.path, call.due) for message in call.parcel.messages])
         if any(batch.is_too_large for batch in batches):  # contract E8
             raise MessageSizeExceededError(
                 message=f"message: '{self.path}' is away, and with what the backlog must remember of it the message is "
@@ -310,9 +309,10 @@ class MessageSender:
             )
         for batch in batches:
             await self._to_backlog_queue(pairing, batch, call)
-        if call.due is None:
-            return None
-        return [self.factory.next_diverted_number() for _ in messages]
+            call.stored(len(batch.messages))
+            if call.due is not None:
+                call.numbers += tuple(self.factory.next_diverted_number() for _ in batch.messages)
+        return None if call.due is None else list(call.numbers)
 
     async def _to_backlog_queue(self, pairing: "Pairing", batch: Batch, call: Call) -> None:
         loop = asyncio.get_running_loop()
@@ -344,7 +344,6 @@ class MessageSender:
                 for message in batch.messages:
                     pairing.secondary.ledger.count(queue.path, SEND, body_bytes(raw_of(message)))
                 pairing.backlog_took(queue, len(batch.messages), self.path)
-                call.is_outcome_unknown = True  # part of it is there, if the rest is refused
                 return
 
     def _own_queue(self, pairing: "Pairing", tried: set[str]) -> BacklogQueue:
