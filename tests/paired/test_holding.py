@@ -5,7 +5,9 @@ import datetime
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from spillway.client.faults import Fault, FaultReport, RemoteFaults
 from spillway.paired import DivertedSequenceNumber
@@ -66,3 +68,26 @@ async def test_of_a_schedule_that_was_split_the_rest_goes_to_the_primary_that_ca
         kept = await namespaces.bodies(namespaces.secondary, pair.backlog_path(0))
         assert letters(kept) == "fAB"
         assert letters(await namespaces.bodies(namespaces.primary, path)) == "CD"
+
+
+@pytest.mark.contract("D7", "I6")
+async def test_a_busy_broker_is_left_alone_although_another_call_made_its_entity_suspect(
+    namespaces: Namespaces,
+) -> None:
+    path = namespaces.queue()
+    faults = RemoteFaults(namespaces.primary.connection_string)
+    busy = faults.add(Fault("server-busy", path, ["send"]))
+    async with namespaces.paired(1, failover_interval_s=4.0, operation_timeout=60.0) as pair:
+        assert pair.primary.pairing is not None
+        sender, watch = pair.primary.create_message_sender(path), pair.primary.pairing.watch(path)
+        sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("x")))
+        await eventually(lambda: faults.get(busy.number).hit == 1)
+        await asyncio.sleep(0.5)  # it has heard of that
+        silence = OperationTimeoutError(message="silence")
+        sender._after_failure(silence, watch, 0, 3, 0.0, 0.0, is_fair=True)
+        assert pair.primary.counters["suspected"] == 1
+        await asyncio.sleep(1.5)
+        assert (faults.get(busy.number).hit, sending.done()) == (1, False)
+        await sending  # when it has failed over the backlog takes it
+        assert pair.primary.counters["diverted"] == 1
+        faults.clear()

@@ -200,7 +200,7 @@ class MessageSender:
                     raise wrapped(error, self.path) from error
                 tries += 1
                 if until_s > loop.time():
-                    await (self.factory.rest(until_s) if watch is None else watch.changed(until_s))
+                    await self._wait(watch, until_s, error)
                 now_s = loop.time()
                 if now_s >= primary_until_s:  # held until now: it has its share of the time that is left
                     share_s, primary_until_s = self._primary_share(watch, call, now_s)
@@ -243,6 +243,18 @@ class MessageSender:
         if watch.pairing.options.pending == "raise" or now_s >= deadline_s:
             return None
         return min(deadline_s, now_s + PROBE_S)
+
+    async def _wait(self, watch: "Watch | None", until_s: float, error: Exception) -> None:
+        """Until then, or until something has changed. Who is throttled waits all that time (contract D7, I6), unless
+        the backlog would take it, or the factory is closed."""
+        if watch is None:
+            await self.factory.rest(until_s)
+            return
+        await watch.changed(until_s)
+        if self._policy(watch).judge(error) is Verdict.BUSY:
+            loop = asyncio.get_running_loop()
+            while loop.time() < until_s and watch.machine.route() is Route.PRIMARY and not self.factory.is_closed:
+                await watch.changed(until_s)
 
     def _primary_share(self, watch: "Watch | None", call: Call, now_s: float) -> tuple[float, float]:
         """How long the primary may take, if the backlog may have to take the message afterwards, and until when."""
