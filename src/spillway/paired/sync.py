@@ -1,19 +1,17 @@
 """The paired library for blocking programs: the same names, a thin front of the asyncio one.
 
 All factories of a process share one event loop on a thread of its own. Any thread may send; calls of several threads to
-one entity go together like those of several coroutines. Receivers are the SDK's blocking ones.
+one entity go together like those of several coroutines. Receivers are the SDK's blocking ones. A fork has a loop of its
+own, and what was made before it stays its parent's.
 """
 
 import asyncio
-import atexit
-import concurrent.futures
 import datetime
 import inspect
-import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceivedMessage, ServiceBusReceiver
 
@@ -33,6 +31,7 @@ from spillway.paired import (
     Verdict,
 )
 from spillway.paired.factory import split_subscription
+from spillway.paired.loop_thread import LOOP, Front
 
 __all__ = [
     "BacklogUnavailableError",
@@ -55,53 +54,6 @@ __all__ = [
     "Verdict",
 ]
 
-T = TypeVar("T")
-STOP_S: Final = 5.0
-
-
-class _Loop:
-    """One for the process, started when it is first needed."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
-        try:
-            return future.result()
-        except (KeyboardInterrupt, concurrent.futures.CancelledError):
-            future.cancel()
-            raise
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Something that is no coroutine but belongs to the loop's thread."""
-
-        async def called() -> T:
-            return function()
-
-        return self.run(called())
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._mutex:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="spillway.paired", daemon=True)
-                self._thread.start()
-                atexit.register(self._stop)
-            if threading.current_thread() is self._thread:
-                raise RuntimeError("spillway.paired.sync was called from its own event loop; use spillway.paired there")
-            return self._loop
-
-    def _stop(self) -> None:
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(STOP_S)
-
-
-_loop: Final = _Loop()
-
 
 class _AsyncCredential:
     """A credential of a blocking program, for the SDK's asyncio clients."""
@@ -120,16 +72,16 @@ def _for_asyncio(credential: Any) -> Any:
     return _AsyncCredential(credential)
 
 
-class NamespaceManager:
+class NamespaceManager(Front):
     def __init__(self, host: str, credential: Any, *, ca_file: str | Path | None = None, **sdk_options: Any) -> None:
-        self.inner = _loop.call(
+        self.inner = LOOP.call(
             lambda: paired.NamespaceManager(host, _for_asyncio(credential), ca_file=ca_file, **sdk_options)
         )
 
     @classmethod
     def from_connection_string(cls, conn_str: str, *, ca_file: str | Path | None = None, **sdk_options: Any) -> Self:
         manager = cls.__new__(cls)
-        manager.inner = _loop.call(
+        manager.inner = LOOP.call(
             lambda: paired.NamespaceManager.from_connection_string(conn_str, ca_file=ca_file, **sdk_options)
         )
         return manager
@@ -141,10 +93,11 @@ class NamespaceManager:
         self.close()
 
     def close(self) -> None:
-        _loop.run(self.inner.close())
+        if not self.is_of_the_parent:
+            LOOP.run(self.inner.close())
 
 
-class MessageSender:
+class MessageSender(Front):
     """The blocking SDK sender's own methods."""
 
     def __init__(self, inner: paired.MessageSender) -> None:
@@ -155,18 +108,22 @@ class MessageSender:
         return self.inner.entity_name
 
     def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
-        _loop.run(self.inner.send_messages(message, timeout=timeout))
+        self.check_process()
+        LOOP.run(self.inner.send_messages(message, timeout=timeout))
 
     def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
     ) -> list[int]:
-        return _loop.run(self.inner.schedule_messages(messages, schedule_time_utc, timeout=timeout))
+        self.check_process()
+        return LOOP.run(self.inner.schedule_messages(messages, schedule_time_utc, timeout=timeout))
 
     def cancel_scheduled_messages(self, sequence_numbers: int | list[int], *, timeout: float | None = None) -> None:
-        _loop.run(self.inner.cancel_scheduled_messages(sequence_numbers, timeout=timeout))
+        self.check_process()
+        LOOP.run(self.inner.cancel_scheduled_messages(sequence_numbers, timeout=timeout))
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        return _loop.run(self.inner.create_message_batch(max_size_in_bytes))
+        self.check_process()
+        return LOOP.run(self.inner.create_message_batch(max_size_in_bytes))
 
     def __enter__(self) -> Self:
         return self
@@ -175,7 +132,8 @@ class MessageSender:
         self.close()
 
     def close(self) -> None:
-        _loop.run(self.inner.close())
+        if not self.is_of_the_parent:
+            LOOP.run(self.inner.close())
 
 
 class TopicClient(MessageSender):
@@ -192,6 +150,7 @@ class QueueClient(MessageSender):
 
     @property
     def receiver(self) -> ServiceBusReceiver:
+        self.check_process()
         if self._receiver is None:
             self._receiver = self._factory.create_message_receiver(self.inner.path)
         return self._receiver
@@ -223,15 +182,15 @@ class QueueClient(MessageSender):
 
     def close(self) -> None:
         super().close()
-        if self._receiver is not None:
+        if self._receiver is not None and not self.is_of_the_parent:
             self._receiver.close()
 
 
-class MessagingFactory:
+class MessagingFactory(Front):
     _make_receiving_client: Callable[[], ServiceBusClient]
 
     def __init__(self, host: str, credential: Any, **options: Any) -> None:
-        self.inner = _loop.call(lambda: paired.MessagingFactory(host, _for_asyncio(credential), **options))
+        self.inner = LOOP.call(lambda: paired.MessagingFactory(host, _for_asyncio(credential), **options))
         self._make_receiving_client = lambda: ServiceBusClient(host, credential, **_of_the_sdk(options))
         self._begin()
 
@@ -239,7 +198,7 @@ class MessagingFactory:
     def from_connection_string(cls, conn_str: str, **options: Any) -> Self:
         """`ca_file`, `namespace_name`, `operation_timeout` and the other options of `spillway.paired`."""
         factory = cls.__new__(cls)
-        factory.inner = _loop.call(lambda: paired.MessagingFactory.from_connection_string(conn_str, **options))
+        factory.inner = LOOP.call(lambda: paired.MessagingFactory.from_connection_string(conn_str, **options))
         factory._make_receiving_client = lambda: ServiceBusClient.from_connection_string(
             conn_str, **_of_the_sdk(options)
         )
@@ -251,10 +210,11 @@ class MessagingFactory:
         self._receivers: list[ServiceBusReceiver] = []
 
     def create_message_sender(self, path: str) -> MessageSender:
-        return MessageSender(_loop.call(lambda: self.inner.create_message_sender(path)))
+        return MessageSender(self.call(lambda: self.inner.create_message_sender(path)))
 
     def create_message_receiver(self, path: str, **options: Any) -> ServiceBusReceiver:
         """The SDK's blocking receiver, on this namespace: of a queue, or of `TOPIC/Subscriptions/NAME`."""
+        self.check_process()
         self.inner.check_open()
         if self._receiving_client is None:
             self._receiving_client = self._make_receiving_client()
@@ -267,16 +227,17 @@ class MessagingFactory:
         return receiver
 
     def create_queue_client(self, path: str) -> QueueClient:
-        return QueueClient(_loop.call(lambda: self.inner.create_queue_client(path)), self)
+        return QueueClient(self.call(lambda: self.inner.create_queue_client(path)), self)
 
     def create_topic_client(self, path: str) -> TopicClient:
-        return TopicClient(_loop.call(lambda: self.inner.create_topic_client(path)))
+        return TopicClient(self.call(lambda: self.inner.create_topic_client(path)))
 
     def pair_namespace(self, options: "SendAvailabilityPairedNamespaceOptions") -> None:
         """When it returns, the pairing acts on every sender and client of this factory. Do not send before."""
         if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
             raise TypeError("options must be SendAvailabilityPairedNamespaceOptions of spillway.paired.sync")
-        _loop.run(self.inner.pair_namespace(options.inner))
+        self.check_process()
+        LOOP.run(self.inner.pair_namespace(options.inner))
 
     @property
     def counters(self) -> Counter[str]:
@@ -288,6 +249,7 @@ class MessagingFactory:
 
     def record_events(self, directory: str | Path, *, process: str | None = None) -> EventFile:
         """From now on write every event to files in this directory, until the factory is closed."""
+        self.check_process()
         return self.inner.record_events(directory, process=process)
 
     @property
@@ -305,11 +267,14 @@ class MessagingFactory:
         self.close()
 
     def close(self) -> None:
-        _loop.run(self.inner.close())
-        self._close_receivers()
+        """In a fork of the process that made it there is nothing to close: the connections are the parent's."""
+        if not self.is_of_the_parent:
+            LOOP.run(self.inner.close())
+            self._close_receivers()
 
     def abort(self, error: BaseException) -> None:
-        _loop.run(self.inner.abort(error))
+        self.check_process()
+        LOOP.run(self.inner.abort(error))
         self._close_receivers()
 
     def _close_receivers(self) -> None:
@@ -362,7 +327,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         self.inner.ping_primary_interval = value
 
     def mark_path_healthy(self, path: str) -> None:
-        _loop.call(lambda: self.inner.mark_path_healthy(path))
+        self.messaging_factory.call(lambda: self.inner.mark_path_healthy(path))
 
 
 _OWN_OPTIONS: Final = frozenset(
