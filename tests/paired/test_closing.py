@@ -1,6 +1,7 @@
 """Calls that are under way when their factory is closed hear of it at once, and nothing goes on afterwards."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -83,3 +84,18 @@ async def test_calls_that_wait_for_a_busy_broker_or_for_room_hear_it_at_once(nam
     with pytest.raises(FactoryClosed):
         await sender.create_message_batch()
     faults.clear()
+
+
+async def test_a_receiver_that_nobody_has_any_more_is_not_kept_and_one_that_is_open_is_closed(
+    namespaces: Namespaces,
+) -> None:
+    path = namespaces.queue()
+    async with namespaces.primary_factory() as factory:
+        for _ in range(20):
+            factory.create_message_receiver(path)
+        kept = factory.create_message_receiver(path)
+        gc.collect()
+        assert list(factory._receivers) == [kept]
+        await kept.peek_messages(1)
+    with pytest.raises(ValueError, match="already been shutdown"):
+        await kept.peek_messages(1)

@@ -25,6 +25,7 @@ if child == 0:
         lambda: client.receive_messages(1),
         lambda: factory.create_message_sender(path),
         lambda: factory.create_message_receiver(path),
+        lambda: factory.ledger.totals(),
     ):
         try:
             use()
@@ -80,7 +81,7 @@ async def test_a_fork_makes_factories_of_its_own_and_leaves_those_of_its_parent_
     path = namespaces.queue()
     *refusals, child = run(FORKED, namespaces.primary.connection_string, path)
     assert child == "child 7"
-    assert len(refusals) == 4
+    assert len(refusals) == 5
     assert all("was made before this process was forked" in refusal for refusal in refusals)
     assert await namespaces.bodies(namespaces.primary, path) == ["parent, before", "child", "parent, after"]
 

@@ -2,11 +2,14 @@
 
 import concurrent.futures
 import datetime
+import gc
+import json
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 
 from spillway.paired import sync
+from spillway.paired.ledger import SEND
 from tests.paired.namespaces import Namespaces
 
 
@@ -65,3 +68,24 @@ def test_what_is_refused_says_so_in_the_blocking_flavour_too(namespaces: Namespa
     assert primary.is_closed
     with pytest.raises(sync.FactoryClosed):
         primary.create_message_sender("q")
+
+
+def test_the_ledger_is_there_in_the_blocking_flavour_too(namespaces: Namespaces) -> None:
+    path = namespaces.queue()
+    with sync.MessagingFactory.from_connection_string(namespaces.primary.connection_string) as factory:
+        sender = factory.create_message_sender(path)
+        for _ in range(3):
+            sender.send_messages(ServiceBusMessage("x"))
+        assert factory.ledger.totals() == {path: {"send": 3}}
+        assert factory.ledger.operations(SEND, path) == 3
+        assert sum(json.loads(line)["operations"] for line in factory.ledger.lines()) == 3
+
+
+def test_a_blocking_receiver_that_nobody_has_any_more_is_not_kept(namespaces: Namespaces) -> None:
+    path = namespaces.queue()
+    with sync.MessagingFactory.from_connection_string(namespaces.primary.connection_string) as factory:
+        for _ in range(20):
+            factory.create_message_receiver(path)
+        kept = factory.create_message_receiver(path)
+        gc.collect()
+        assert list(factory._receivers) == [kept]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -125,7 +126,8 @@ class MessagingFactory:
         self._make_client = make_client
         self._sdk_options = sdk_options
         self._receiving_client: ServiceBusClient | None = None
-        self._receivers: list[ServiceBusReceiver] = []
+        # Those that somebody still has: a program may make one for every session, and close it.
+        self._receivers: weakref.WeakSet[ServiceBusReceiver] = weakref.WeakSet()
         self._outlets: dict[str, Outlet] = {}
         self._diverted_numbers = itertools.count(1)
         self._is_pairing = False
@@ -148,7 +150,7 @@ class MessagingFactory:
             receiver = self._receiving_client.get_subscription_receiver(topic, name, **options)
         else:
             receiver = self._receiving_client.get_queue_receiver(path, **options)
-        self._receivers.append(receiver)
+        self._receivers.add(receiver)
         return receiver
 
     def create_queue_client(self, path: str) -> QueueClient:
@@ -275,7 +277,7 @@ class MessagingFactory:
         ends = [outlet.close() for outlet in self._outlets.values()]
         if self.pairing is not None:
             ends.append(self.pairing.close())
-        await asyncio.gather(*ends, *(close_quietly(receiver) for receiver in self._receivers))
+        await asyncio.gather(*ends, *(close_quietly(receiver) for receiver in list(self._receivers)))
         clients = [client for client in (self._client, self._receiving_client) if client is not None]
         await asyncio.gather(*(close_quietly(client) for client in clients))
         await asyncio.gather(*(asyncio.to_thread(file.close) for file in self._event_files))

@@ -8,8 +8,9 @@ own, and what was made before it stays its parent's.
 import asyncio
 import datetime
 import inspect
+import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -186,6 +187,26 @@ class QueueClient(MessageSender):
             self._receiver.close()
 
 
+class _Ledger:
+    """The factory's ledger, read on the thread that counts in it."""
+
+    def __init__(self, factory: "MessagingFactory") -> None:
+        self._factory = factory
+        self._inner = factory.inner.ledger
+
+    def operations(self, kind: int, entity: str | None = None) -> int:
+        """How many of a kind so far, at one entity or at all."""
+        return self._factory.call(lambda: self._inner.operations(kind, entity))
+
+    def totals(self) -> dict[str, dict[str, int]]:
+        """Operations by entity and the kind's name."""
+        return self._factory.call(self._inner.totals)
+
+    def lines(self) -> Iterator[str]:
+        """One line of JSON a minute, entity and kind."""
+        return iter(self._factory.call(lambda: list(self._inner.lines())))
+
+
 class MessagingFactory(Front):
     _make_receiving_client: Callable[[], ServiceBusClient]
 
@@ -207,7 +228,8 @@ class MessagingFactory(Front):
 
     def _begin(self) -> None:
         self._receiving_client: ServiceBusClient | None = None
-        self._receivers: list[ServiceBusReceiver] = []
+        # Those that somebody still has: a program may make one for every session, and close it.
+        self._receivers: weakref.WeakSet[ServiceBusReceiver] = weakref.WeakSet()
 
     def create_message_sender(self, path: str) -> MessageSender:
         return MessageSender(self.call(lambda: self.inner.create_message_sender(path)))
@@ -223,7 +245,7 @@ class MessagingFactory(Front):
             receiver = self._receiving_client.get_subscription_receiver(topic, name, **options)
         else:
             receiver = self._receiving_client.get_queue_receiver(path, **options)
-        self._receivers.append(receiver)
+        self._receivers.add(receiver)
         return receiver
 
     def create_queue_client(self, path: str) -> QueueClient:
@@ -242,6 +264,11 @@ class MessagingFactory(Front):
     @property
     def counters(self) -> Counter[str]:
         return self.inner.counters
+
+    @property
+    def ledger(self) -> _Ledger:
+        """What this factory made the namespace do; receivers are the SDK's, and are not counted."""
+        return _Ledger(self)
 
     def on_event(self, callback: Callable[[Event], None]) -> None:
         """Call back for every event, on the library's own thread: it must be quick and must not send."""
@@ -278,7 +305,7 @@ class MessagingFactory(Front):
         self._close_receivers()
 
     def _close_receivers(self) -> None:
-        for receiver in self._receivers:
+        for receiver in list(self._receivers):
             receiver.close()
         self._receivers.clear()
         if self._receiving_client is not None:
