@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from azure.servicebus.management import EntityStatus
 
+from spillway.amqp.types import ULong
 from spillway.client import OutgoingMessage, connect
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.spark.move import Moved, MoveOptions, Share, move
@@ -19,12 +21,18 @@ from tests.paired.namespaces import Namespaces
 from tests.spark.backlogs import Backlog
 
 
-def run(namespaces: Namespaces, shares: Sequence[Share], told: list[Count] | None = None, **options: object) -> Moved:
+def run(
+    namespaces: Namespaces,
+    shares: Sequence[Share],
+    told: list[Count] | None = None,
+    timeout_s: float = 60.0,
+    **options: object,
+) -> Moved:
     chosen = MoveOptions(**{"idle_s": 0.2, **options})  # type: ignore[arg-type]
 
     async def both() -> Moved:
         async with (
-            await connect(namespaces.primary.connection_string) as primary,
+            await connect(namespaces.primary.connection_string, operation_timeout=timeout_s) as primary,
             await connect(namespaces.secondary.connection_string) as secondary,
         ):
             return await move(primary, secondary, shares, chosen, None if told is None else told.append)
@@ -164,18 +172,24 @@ def test_one_message_that_is_refused_does_not_keep_the_others_of_its_batch(names
 def test_what_no_paired_sender_writes_is_dead_lettered_with_a_reason(namespaces: Namespaces) -> None:
     backlog = Backlog(namespaces)
     queue = backlog.destination()
-    backlog.put(
-        [OutgoingMessage(b"x", message_id="lost"), OutgoingMessage(b"x", application_properties={"x-ms-path": 7})]
-    )
+    wrong: list[dict[str, object]] = [
+        {"x-ms-path": 7},
+        {"x-ms-path": queue, "x-ms-scheduledenqueuetimeutc": ULong(2**63)},
+        {"x-ms-path": queue, "x-ms-scheduledenqueuetimeutc": 253_402_300_800_000},  # the year 10000
+        {"x-ms-path": queue, "x-ms-timetolive": ULong(2**64 - 1)},
+        {"x-ms-path": queue, "x-spillway-types": "[" * 30_000},
+    ]
+    nowhere = OutgoingMessage(b"x", message_id="lost")
+    backlog.put([nowhere, *(OutgoingMessage(b"x", application_properties=each) for each in wrong)])
     ids = backlog.fill(queue, 5)
     moved = run(namespaces, all_of(backlog))
     assert {count.reason: count.messages for count in moved.tally.counts() if count.outcome == DEAD_LETTERED} == {
         "PathMissing": 1,
-        "AliasOfWrongType": 1,
+        "AliasOfWrongType": len(wrong),
     }
     assert backlog.ids_at(queue) == ids
     dead = asyncio.run(namespaces.peek(namespaces.secondary, f"{backlog.paths[0]}/$deadletterqueue"))
-    assert [message.dead_letter_reason for message in dead] == ["PathMissing", "AliasOfWrongType"]
+    assert [message.dead_letter_reason for message in dead] == ["PathMissing"] + ["AliasOfWrongType"] * len(wrong)
 
 
 def test_a_busy_destination_is_tried_again_while_there_is_patience(namespaces: Namespaces) -> None:
@@ -187,6 +201,53 @@ def test_a_busy_destination_is_tried_again_while_there_is_patience(namespaces: N
     moved = run(namespaces, all_of(backlog), patience_s=20.0)
     assert (moved.tally.total(MOVED), moved.tally.total(KEPT)) == (10, 0)
     assert sorted(backlog.ids_at(queue)) == sorted(ids)
+
+
+def of_many_keys(queue: str, count: int, **more: str) -> list[OutgoingMessage]:
+    """Each is a batch of its own."""
+    return [
+        OutgoingMessage(
+            b"x", message_id=f"{number}", partition_key=f"{number}", application_properties={"x-ms-path": queue, **more}
+        )
+        for number in range(count)
+    ]
+
+
+def test_a_destination_that_falls_silent_keeps_all_of_its_batches_also_those_that_were_not_sent(
+    namespaces: Namespaces,
+) -> None:
+    backlog = Backlog(namespaces)
+    silent, well = backlog.destination(), backlog.destination()
+    backlog.put(of_many_keys(silent, 200))  # more than are under way at a time
+    ids = backlog.fill(well, 20)
+    faults = RemoteFaults(namespaces.primary.connection_string)
+    with faults.planted(Fault("timeout", silent, ["send"])):
+        moved = run(namespaces, all_of(backlog), timeout_s=1.0)
+    assert (moved.tally.total(MOVED), moved.tally.total(KEPT), moved.error) == (20, 200, None)
+    assert backlog.ids_at(well) == ids
+    again = run(namespaces, all_of(backlog))
+    assert again.tally.total(MOVED) == 200
+    assert backlog.left() == 0
+
+
+def test_what_was_refused_is_tried_again_although_something_behind_it_was_accepted(namespaces: Namespaces) -> None:
+    backlog = Backlog(namespaces)
+    queue = backlog.destination()
+    backlog.put(of_many_keys(queue, 30))
+    RemoteFaults(namespaces.primary.connection_string).add(Fault("quota", queue, ["send"], count=1))
+    moved = run(namespaces, all_of(backlog), patience_s=20.0)
+    assert (moved.tally.total(MOVED), moved.tally.total(KEPT)) == (30, 0)
+    assert Counter(backlog.ids_at(queue)) == Counter(f"{number}" for number in range(30))
+
+
+def test_a_message_that_is_refused_for_what_it_is_is_not_tried_again_and_again(namespaces: Namespaces) -> None:
+    backlog = Backlog(namespaces)
+    queue = namespaces.queue(requires_session=True)
+    backlog.put([OutgoingMessage(b"x", message_id="without", application_properties={"x-ms-path": queue})])
+    RemoteFaults(namespaces.primary.connection_string).add(Fault("quota", queue, ["send"], count=1))
+    moved = run(namespaces, all_of(backlog), patience_s=120.0)
+    assert (moved.tally.total(KEPT), moved.received) == (1, 2)  # once for the quota, once for its session
+    assert moved.seconds < 60
 
 
 def test_locks_are_renewed_while_the_primary_takes_longer_than_a_lock_lasts(namespaces: Namespaces) -> None:

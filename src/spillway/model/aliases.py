@@ -18,7 +18,8 @@ _NOTES_BY_KEY: Final = ("p", "a", "d", "f")  # of application properties, annota
 _NOTES_OF_ONE: Final = ("b", "m", "c")  # of the body and the two ids
 
 TTL_UINT_MAX: Final = 4_294_967_295  # what fits the header; a longer life is written as two times in the properties
-EXPIRY_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999, as the SDK caps it
+EXPIRY_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999, where the SDK's times end
+TTL_MS_MAX: Final = 2**63 - 1  # an AMQP long
 
 # Why a message is dead-lettered.
 PATH_MISSING: Final = "PathMissing"
@@ -56,8 +57,8 @@ def read_aliases(properties: dict[str, object]) -> Aliases:
     return Aliases(
         path,
         _text_of(properties, SESSION_ID),
-        _number_of(properties, TIME_TO_LIVE),
-        _number_of(properties, SCHEDULED),
+        _number_of(properties, TIME_TO_LIVE, TTL_MS_MAX),
+        _number_of(properties, SCHEDULED, EXPIRY_MS_MAX),
         _notes_of(properties),
     )
 
@@ -68,7 +69,7 @@ def _notes_of(properties: dict[str, object]) -> dict[str, object]:
         return {}
     try:
         notes: object = json.loads(written)
-    except ValueError:
+    except (ValueError, RecursionError):
         notes = None
     if not isinstance(notes, dict) or not _are_notes(notes):
         raise Malformed(ALIAS_OF_WRONG_TYPE, f"The property '{TYPES}' is not what a paired sender writes.")
@@ -111,10 +112,10 @@ def _text_of(properties: dict[str, object], name: str) -> str | None:
     raise Malformed(ALIAS_OF_WRONG_TYPE, f"The property '{name}' must be a string.")
 
 
-def _number_of(properties: dict[str, object], name: str) -> int | None:
+def _number_of(properties: dict[str, object], name: str, most: int) -> int | None:
     value = properties.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Malformed(ALIAS_OF_WRONG_TYPE, f"The property '{name}' must be a number of milliseconds.")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise Malformed(ALIAS_OF_WRONG_TYPE, f"The property '{name}' must be a number of milliseconds up to {most}.")
     return value

@@ -83,6 +83,7 @@ class Destination:
         self.sender: Sender | None = None
         self.task: asyncio.Task[None] | None = None
         self.blocked_until_s = 0.0
+        self.refused_until_s = 0.0  # the same, but not forgotten when something else is accepted
         self.pause_s = PAUSE_S
         self.reason = ""
 
@@ -90,7 +91,7 @@ class Destination:
         """Refused: those behind need not be tried for a while."""
         if now_s >= self.blocked_until_s:  # the first of several that were under way together
             pause_s = max(BUSY_PAUSE_S, self.pause_s) if isinstance(error, ServerBusy) else self.pause_s
-            self.blocked_until_s = now_s + pause_s
+            self.blocked_until_s = self.refused_until_s = now_s + pause_s
             self.pause_s = min(PAUSE_MAX_S, self.pause_s * 2)
         self.reason = reason_of(error)
 
@@ -123,10 +124,6 @@ class Destinations:
         if destination.task is None:
             destination.task = self._start(self._serve(destination))
 
-    def blocked_until_s(self) -> float:
-        """When the first destination that refused may be tried again; 0 if none has."""
-        return min((each.blocked_until_s for each in self.by_path.values() if each.blocked_until_s), default=0.0)
-
     async def close(self) -> None:
         for task in list(self.tasks):
             task.cancel()
@@ -153,21 +150,26 @@ class Destinations:
     # -- one destination ------------------------------------------------------------------------------------------
 
     async def _serve(self, destination: Destination) -> None:
+        batches: deque[list[Item]] = deque()  # packed and not yet posted
         try:
-            while destination.line:
-                if destination.blocked_until_s > self.loop.time():
-                    self._keep_line(destination)
-                    return
+            while destination.line and not self._is_blocked(destination):
                 sender = await self._sender(destination)
-                for batch in _batches(destination.line, sender.max_message_size or BATCH_BYTES_MAX):
+                batches.extend(_batches(destination.line, sender.max_message_size or BATCH_BYTES_MAX))
+                while batches:
                     await sender.ready()
-                    outcome = sender.post_raw(*_encoded(batch))
-                    self._start(self._finish(destination, batch, outcome))
+                    if self._is_blocked(destination):
+                        break
+                    outcome = sender.post_raw(*_encoded(batches[0]))
+                    self._start(self._finish(destination, batches.popleft(), outcome))
         except ClientError as error:
             self._refuse(destination, error, [])
-            self._keep_line(destination)
         finally:
             destination.task = None
+        self._keep(destination, [item for batch in batches for item in batch])
+        self._keep_line(destination)
+
+    def _is_blocked(self, destination: Destination) -> bool:
+        return destination.blocked_until_s > self.loop.time()
 
     async def _sender(self, destination: Destination) -> Sender:
         if destination.sender is None or destination.sender.error is not None:
@@ -221,14 +223,17 @@ class Destinations:
         if isinstance(error, ConnectionLost):
             self.lost = error
         destination.block(error, self.loop.time())
-        for lane, those in _by_lane(items):
-            lane.keep(those, destination.path, destination.reason)
+        self._keep(destination, items)
 
     def _keep_line(self, destination: Destination) -> None:
         items = list(destination.line)
         destination.line.clear()
+        self._keep(destination, items)
+
+    def _keep(self, destination: Destination, items: list[Item]) -> None:
+        """For what the destination said, not for what they are: they may be tried again."""
         for lane, those in _by_lane(items):
-            lane.keep(those, destination.path, destination.reason)
+            lane.keep(those, destination.path, destination.reason, destination.refused_until_s)
 
 
 def _by_lane(items: Sequence[Item]) -> list[tuple["Lane", list[Item]]]:

@@ -19,7 +19,7 @@ from typing import Final
 from spillway.client import ClientError, Connection, Management, ReceivedMessage, Receiver
 from spillway.model.aliases import Malformed
 from spillway.spark.crash import COMPLETED, RECEIVED, crash_at
-from spillway.spark.destinations import Destination, Destinations, Item
+from spillway.spark.destinations import Destinations, Item
 from spillway.spark.restore import Ttl, restore
 from spillway.spark.tally import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, Tally, Told, reason_of
 
@@ -107,9 +107,10 @@ class Quiet:
 class Held:
     """A message that was refused: nothing is left of it but its lock."""
 
-    __slots__ = ("destination", "message", "number", "reason", "size_bytes")
+    __slots__ = ("again_s", "destination", "message", "number", "reason", "size_bytes")
 
-    def __init__(self, item: Item, destination: str, reason: str) -> None:
+    def __init__(self, item: Item, destination: str, reason: str, again_s: float = 0.0) -> None:
+        self.again_s = again_s  # when it may be tried again; 0 if it is the message that was refused
         self.message = item.message
         self.number = item.number
         self.size_bytes = len(item.raw)
@@ -244,13 +245,10 @@ class Lane:
         self.outstanding += sum(map(len, lines.values()))
         for path, items in lines.items():
             destination = self.destinations.at(path)
-            if self._is_blocked(destination, now_s):
-                self.keep(items, destination.path, destination.reason)
+            if destination.blocked_until_s > now_s:
+                self.keep(items, destination.path, destination.reason, destination.blocked_until_s)
             else:
                 self.destinations.put(destination, items)
-
-    def _is_blocked(self, destination: Destination, now_s: float) -> bool:
-        return destination.blocked_until_s > now_s
 
     # -- told by the destinations -----------------------------------------------------------------------------------
 
@@ -268,12 +266,12 @@ class Lane:
             self._count(destination, REPEATED, reason_of(error), 1, 0)
         self._done(len(items), size_bytes)
 
-    def keep(self, items: Sequence[Item], destination: str, reason: str) -> None:
+    def keep(self, items: Sequence[Item], destination: str, reason: str, again_s: float = 0.0) -> None:
         """Refused. They stay locked to the end of the pass, so that those behind them are seen."""
         size_bytes = 0
         for item in items:
             self.waiting.pop(item.message.delivery_id, None)
-            self.held.append(Held(item, destination, reason))
+            self.held.append(Held(item, destination, reason, again_s))
             size_bytes += len(item.raw)
             item.raw = b""
         self._done(len(items), size_bytes)
@@ -308,17 +306,20 @@ class Lane:
     # -- what was refused -------------------------------------------------------------------------------------------
 
     async def _try_again(self) -> bool:
-        """Nothing else is left. Those that were refused come once more after their pause, if there is patience."""
-        until_s = self.destinations.blocked_until_s()
-        now_s = self.loop.time()
-        if not self.held or not until_s or until_s > self.began_s + self.options.patience_s:
+        """Nothing else is left. What a destination refused comes once more after its pause, if there is patience."""
+        again = [held for held in self.held if held.again_s]
+        if not again:
             return False
-        await asyncio.sleep(max(0.0, until_s - now_s))
-        for held in self.held:
+        now_s = self.loop.time()
+        until_s = max(now_s, min(held.again_s for held in again))
+        if until_s > self.began_s + self.options.patience_s:
+            return False
+        await asyncio.sleep(until_s - now_s)
+        for held in again:
             self.receiver.release(held.message)
-        self.taken -= len(self.held)
-        self.receiver.allow(len(self.held))
-        self.held.clear()
+        self.taken -= len(again)
+        self.receiver.allow(len(again))
+        self.held = deque(held for held in self.held if not held.again_s)
         return True
 
     def _let_go(self, is_released: bool) -> None:
