@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import time
 from collections import Counter
@@ -11,13 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spillway.client import OutgoingMessage
+from spillway.client.faults import Fault, RemoteFaults
 from spillway.spark.depths import Backlogs, Depth, SecondaryError
 from spillway.spark.jobs.syphon import Summary, Syphon, SyphonConfig, main, run, text_of
 from spillway.spark.link import hub
 from spillway.spark.options import Access, OptionError
-from spillway.spark.syphon_source import SyphonPlan, share_out
+from spillway.spark.queries import stopped_by_signals
+from spillway.spark.syphon_source import SyphonPlan, SyphonReader, share_out
 from tests.paired.namespaces import Namespaces
 from tests.spark.backlogs import Backlog
 
@@ -157,6 +161,65 @@ def test_a_watch_waits_for_backlog_queues_that_nobody_has_made_yet_and_stops_whe
         summary = running.result(60)
     assert (summary.moved, summary.after) == (20, 0)
     assert Counter(backlog.ids_at(queue)) == Counter(ids)
+
+
+def test_a_watch_forgets_reports_that_are_counted_and_messages_that_went_home_and_ends_by_ctrl_c(
+    spark: "SparkSession", namespaces: Namespaces, tmp_path: Path
+) -> None:
+    """PySpark would cancel the batch under way."""
+    backlog = Backlog(namespaces)
+    queue = backlog.destination()
+    backlog.fill(queue, 20)
+    config = config_for(backlog, watch=True, checkpoint=str(tmp_path))
+    job = Syphon(spark, config)
+    assert job.reports is not None
+    reports = job.reports
+    faults = RemoteFaults(namespaces.primary.connection_string)
+    faults.add(Fault("disabled", queue, ["attach"], count=1))
+
+    def interrupt() -> None:
+        while len(backlog.ids_at(queue)) < 20:
+            time.sleep(0.1)
+        while list(reports.glob("*.jsonl")):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with ThreadPoolExecutor(1) as threads, stopped_by_signals(job.stop):
+        interrupting = threads.submit(interrupt)
+        summary = job.run()
+    interrupting.result()
+    assert signal.getsignal(signal.SIGINT) == before
+    assert (summary.moved, summary.kept, summary.after, summary.tasks_lost) == (20, 0, 0, 0)
+
+
+def test_backlog_queues_that_stay_empty_are_looked_at_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    access, now_s, looks, active = Access(connection_string=""), 1_000.0, 0, 0
+
+    def depths(reader: SyphonReader) -> list[Depth]:
+        nonlocal looks
+        looks += 1
+        return [Depth("a", active)]
+
+    monkeypatch.setattr(SyphonReader, "_depths", depths)
+    monkeypatch.setattr("spillway.spark.syphon_source.time.monotonic", lambda: now_s)
+    reader = SyphonReader(SyphonPlan(access, access, "n", ("a",), is_watch=True))
+    start = reader.initialOffset()
+    found = []
+    for _ in range(20):  # minutes, in each of which Spark asks every second
+        looks = 0
+        for _ in range(60):
+            assert reader.latestOffset(start, ReadAllAvailable()) == start
+            now_s += 1.0
+        found.append(looks)
+    assert found[0] > 20 and found[-1] == 4
+    active, since_s = 5, now_s
+    while reader.latestOffset(start, ReadAllAvailable()) == start:
+        now_s += 1.0
+    assert now_s - since_s <= 15
+    active, looks = 0, 0
+    reader.latestOffset(start, ReadAllAvailable())
+    assert looks == 1  # it has just had something: at once
 
 
 @pytest.mark.parametrize("more", ["UseDevelopmentEmulator=true", ""])

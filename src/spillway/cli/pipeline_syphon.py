@@ -48,9 +48,8 @@ def syphon(
 ) -> None:
     """Move all messages of the backlog queues to the queues and topics that they were sent to."""
     try:
-        from spillway.spark.jobs.syphon import ERRORS, SyphonConfig, check, run, text_of
+        from spillway.spark.jobs.syphon import ERRORS, SyphonConfig, run_here, text_of
         from spillway.spark.options import OptionError
-        from spillway.spark.session import build_session
     except ImportError as error:
         raise CommandError(f"pipeline: {error}: pip install 'spillway[spark]'") from None
     chosen = {
@@ -66,12 +65,9 @@ def syphon(
         "events": events,
     }
     try:
-        config = SyphonConfig(primary, secondary, **chosen)  # type: ignore[arg-type]
-        check(config)
+        summary = run_here(SyphonConfig(primary, secondary, **chosen), master)  # type: ignore[arg-type]
     except OptionError as error:
         raise UsageError(f"pipeline syphon: {error}") from None
-    try:
-        summary = run(build_session("spillway syphon", master=master), config)
     except ERRORS as error:
         raise CommandError(f"pipeline syphon: {error}") from None
     typer.echo(json.dumps(asdict(summary)) if as_json else text_of(summary))

@@ -1,7 +1,10 @@
 """Running streaming queries to their end."""
 
+import contextlib
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -23,6 +26,31 @@ def stop_between_batches(query: "StreamingQuery", say: Callable[[str], None]) ->
         while query.status["isTriggerActive"] and time.monotonic() < until_s:
             time.sleep(0.05)
     query.stop()
+
+
+@contextlib.contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and Ctrl-C ask the job to end after the batch under way; a second one does what it did before.
+
+    PySpark's own way with Ctrl-C is to cancel whatever runs: what a batch has received would wait for its locks to end.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only that one hears of signals
+        yield
+        return
+
+    def first(number: int, frame: object) -> None:
+        put_back()
+        stop()
+
+    def put_back() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.signal(number, first) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        put_back()
 
 
 def run_to_end(start: "Callable[[], StreamingQuery]", timeout_s: float | None = None) -> "StreamingQuery":

@@ -37,6 +37,7 @@ SCHEMA: Final = (
     "attempt string, partition int, host string, pid int, backlog string, destination string, outcome string, "
     "reason string, messages bigint, size_bytes bigint, received bigint, seconds double, numbers array<bigint>"
 )
+IDLE_LOOK_S: Final = 15.0  # between two looks at backlog queues that have been empty for a while
 AGAIN_S: Final = 10.0  # messages that stay where they are, kept or in somebody's lock, are asked for again then
 
 
@@ -98,6 +99,8 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.plan = plan
         self.left: int | None = None  # of a run that takes what is there now
         self.looked: tuple[int, float] = (-1, 0.0)
+        self.pause_s = 0.0  # between two looks, beyond Spark's own
+        self.look_again_s = 0.0
 
     def initialOffset(self) -> dict[str, Any]:
         return {"batch": 0, "shares": []}
@@ -112,6 +115,8 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where it stands if there is nothing to do; else one batch further."""
         if self.left is not None and self.left <= 0:
             return start
+        if self.left is None and time.monotonic() < self.look_again_s:
+            return start
         try:
             depths = self._depths()
         except SecondaryError:
@@ -119,6 +124,7 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             return start  # the secondary is away: the next look is in a second
         total = self._total(depths)
+        self._pace(total == 0)
         if total == 0 or not self._is_worth_it(total):
             return start
         if self.left is not None:
@@ -144,6 +150,11 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _total(self, depths: Sequence[Depth]) -> int:
         """A queue of unknown depth may hold a whole batch."""
         return sum(self.plan.batch_messages if depth.active is None else depth.active for depth in depths)
+
+    def _pace(self, is_idle: bool) -> None:
+        """Every look is an operation for each queue, and paid for: less and less often while there is nothing."""
+        self.pause_s = min(IDLE_LOOK_S, self.pause_s * 1.1 + 0.1) if is_idle else 0.0
+        self.look_again_s = time.monotonic() + self.pause_s
 
     def _is_worth_it(self, total: int) -> bool:
         """Not one batch after the other for messages that stay where they are."""

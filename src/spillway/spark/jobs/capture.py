@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -32,7 +31,7 @@ from spillway.spark.java import SparkMissing
 from spillway.spark.link import NamespaceError
 from spillway.spark.options import PEEK_LOCK, SECRET, OptionError, ReadOptions, access_options, read_options
 from spillway.spark.places import Place, PlaceError
-from spillway.spark.queries import stop_between_batches
+from spillway.spark.queries import stop_between_batches, stopped_by_signals
 from spillway.spark.reasons import reason_of
 from spillway.spark.remains import Remains
 from spillway.spark.session import Say, build_session, say_on_stderr
@@ -317,11 +316,8 @@ def run_here(config: CaptureConfig, master: str | None = None) -> CaptureSummary
     """In a session of this process, ended by SIGTERM as by Ctrl-C: after the batch under way."""
     check(config)
     capture = Capture(build_session(APP, master=master), config)
-    before = signal.signal(signal.SIGTERM, lambda *_: capture.stop())
-    try:
+    with stopped_by_signals(capture.stop):
         return capture.run()
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -30,13 +30,14 @@ from spillway.spark.depths import Backlogs, Depth, SecondaryError, name_of
 from spillway.spark.java import SparkMissing
 from spillway.spark.link import hub
 from spillway.spark.options import Access, OptionError, checked
-from spillway.spark.queries import NOT_BEGUN, TRIES_MAX, stop_between_batches
+from spillway.spark.queries import NOT_BEGUN, TRIES_MAX, stop_between_batches, stopped_by_signals
 from spillway.spark.reasons import reason_of
 from spillway.spark.restore import Ttl
 from spillway.spark.session import build_session, say_on_stderr
 from spillway.spark.tally import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, Tally
 
 if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -47,6 +48,7 @@ BATCH_MESSAGES: Final = 50_000
 BACKLOG_QUEUES: Final = 10
 ROUNDS_IN_VAIN: Final = 2
 WATCH_INTERVAL_S: Final = 1.0
+LOOK_S: Final = 0.1
 DIED_AT_ONCE_S: Final = 60.0
 PATIENCE_S: Final = 15.0  # a busy destination wants ten seconds
 
@@ -142,9 +144,10 @@ class Syphon:
         self.backlogs = Backlogs(hub(), self.secondary, self.name, config.backlog_queues)
         self.summary = Summary(self.name)
         self.tally = Tally()
-        # Of the last round, by backlog queue and number: a message that two tasks were refused is kept once.
+        # Of the last round, or the last batch of a watch, by backlog queue and number: a message that two tasks were
+        # refused is kept once.
         self.kept: dict[tuple[str, int], tuple[str, str, int]] = {}
-        self.attempts: set[str] = set()
+        self.attempts: set[str] = set()  # counted, though their reports could not be removed
         self.processes: set[str] = set()
         self.own_checkpoint = "" if config.checkpoint else tempfile.mkdtemp(prefix="spillway-syphon-")
         self.checkpoint = config.checkpoint or self.own_checkpoint
@@ -208,8 +211,8 @@ class Syphon:
     def _drain(self, depths: list[Depth]) -> None:
         """Round after round until nothing is left but what is kept. What a dead task had locked comes back."""
         in_vain = 0
-        while _left(depths) and in_vain < ROUNDS_IN_VAIN:
-            done = self._done()
+        while _left(depths) and in_vain < ROUNDS_IN_VAIN and not self.stopped.is_set():
+            done, tasks_lost = self._done(), self.summary.tasks_lost
             self.kept = {}
             self.summary.rounds += 1
             self._round(depths)
@@ -217,7 +220,9 @@ class Syphon:
             depths = self.backlogs.depths(tuple(depth.path for depth in depths))
             self.summary.after = _sum(depths)
             in_vain = in_vain + 1 if self._done() == done else 0
-            if self.summary.after is not None and self.summary.after <= len(self.kept):
+            # What a task had locked that died may be as many as were kept before and came home since.
+            after = self.summary.after
+            if after is not None and after <= len(self.kept) and self.summary.tasks_lost == tasks_lost:
                 return
             if in_vain and in_vain < ROUNDS_IN_VAIN:
                 lock_s = max(depth.lock_s for depth in depths)
@@ -227,17 +232,24 @@ class Syphon:
 
     def _round(self, depths: list[Depth]) -> None:
         """On a machine that is very busy Spark may give up on a Python process of its own before that has begun."""
-        from pyspark.errors import StreamingQueryException
-
         for tries in range(1, TRIES_MAX + 1):
-            query = self._start(depths, {"availableNow": True})
-            try:
-                query.awaitTermination()
+            error = self._await(self._start(depths, {"availableNow": True}))
+            if error is None:
                 return
-            except StreamingQueryException as error:
-                if tries == TRIES_MAX or NOT_BEGUN not in str(error):
-                    raise
-                say_on_stderr("Spark could not start its Python process in time: once more")
+            if tries == TRIES_MAX or NOT_BEGUN not in str(error):
+                raise error
+            say_on_stderr("Spark could not start its Python process in time: once more")
+
+    def _await(self, query: "StreamingQuery") -> "StreamingQueryException | None":
+        """Until it ends or the job is stopped; what it died of."""
+        try:
+            while query.isActive and not self.stopped.wait(LOOK_S):
+                pass
+        except KeyboardInterrupt:
+            self.stopped.set()
+        if self.stopped.is_set():
+            stop_between_batches(query, say_on_stderr)
+        return query.exception()
 
     def _watch(self, depths: list[Depth]) -> None:
         """A namespace that is away is waited for. A query that dies is started again, unless it dies at once."""
@@ -245,26 +257,20 @@ class Syphon:
         died = 0
         while not self.stopped.is_set() and died < TRIES_MAX:
             began_s = time.monotonic()
-            query = self._start(depths, {"processingTime": f"{WATCH_INTERVAL_S} seconds"})
-            try:
-                while query.isActive and not self.stopped.wait(0.2):
-                    pass
-            except KeyboardInterrupt:
-                self.stopped.set()
-            stop_between_batches(query, say_on_stderr)
-            if query.exception() is None:
+            error = self._await(self._start(depths, {"processingTime": f"{WATCH_INTERVAL_S} seconds"}))
+            if error is None:
                 break
             died = died + 1 if time.monotonic() - began_s < DIED_AT_ONCE_S else 1
             if died >= TRIES_MAX:
-                query.awaitTermination()  # raises
-            say_on_stderr(f"the query died, it is started again: {_first_line(query.exception())}")
+                raise error
+            say_on_stderr(f"the query died, it is started again: {_first_line(error)}")
             self._add_reports()
             self.stopped.wait(WATCH_INTERVAL_S)
         with contextlib.suppress(SecondaryError):  # then nobody knows
             self.summary.after = _sum(self.backlogs.depths(tuple(depth.path for depth in depths)))
 
     def stop(self) -> None:
-        """From another thread: a watch ends after the batch under way."""
+        """From another thread: the job ends after the batch under way."""
         self.stopped.set()
 
     def _start(self, depths: list[Depth], trigger: dict[str, Any]) -> "StreamingQuery":
@@ -300,8 +306,10 @@ class Syphon:
         rows = counts.collect()
         self.batch_ended_s = time.monotonic()
         away = ""
+        if self.config.watch:
+            self.kept = {}  # a batch of a watch is asked for everything that is there
+        self._forget_reports({row.attempt for row in rows})
         for row in rows:
-            self.attempts.add(row.attempt)
             away = away or (row.reason if not row.outcome else "")
             count = Count(row.backlog, row.destination, row.outcome, row.reason, row.messages, row.size_bytes)
             self._add(count, f"{row.host}:{row.pid}")
@@ -337,17 +345,28 @@ class Syphon:
         for path in self.reports.glob("*.jsonl"):
             if path.stem in self.attempts:
                 continue
-            self.attempts.add(path.stem)
             self.summary.tasks_lost += 1
             lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
             for line in lines[1:]:
                 self._add(Count(**line), f"{lines[0]['host']}:{lines[0]['pid']}")
+            self._forget_reports({path.stem})
+
+    def _forget_reports(self, attempts: set[str]) -> None:
+        """They are counted. A watch has a task every second, and would leave as many files."""
+        if self.reports is not None:
+            for attempt in attempts:
+                try:
+                    (self.reports / f"{attempt}.jsonl").unlink(missing_ok=True)
+                except OSError:
+                    self.attempts.add(attempt)
 
     def _finished(self, seconds: float) -> Summary:
         summary = self.summary
         summary.moved = self.tally.total(MOVED)
         summary.repeated = self.tally.total(REPEATED)
         summary.dead_lettered = self.tally.total(DEAD_LETTERED)
+        if summary.after == 0:
+            self.kept = {}  # what one task was refused, another one brought home
         summary.kept = len(self.kept)
         summary.processes = sorted(self.processes)
         summary.seconds = round(seconds, 3)
@@ -361,6 +380,14 @@ class Syphon:
 def run(spark: "SparkSession", config: SyphonConfig) -> Summary:
     """Empty the backlog; returns when nothing is left but what is kept, or with `watch` when it is stopped."""
     return Syphon(spark, config).run()
+
+
+def run_here(config: SyphonConfig, master: str | None = None) -> Summary:
+    """In a session of this process, ended by SIGTERM as by Ctrl-C: after the batch under way."""
+    check(config)
+    syphon = Syphon(build_session("spillway syphon", master=master), config)
+    with stopped_by_signals(syphon.stop):
+        return syphon.run()
 
 
 def text_of(summary: Summary) -> str:
@@ -444,13 +471,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = vars(parser().parse_args(arguments))
     as_json = chosen.pop("json")
     try:
-        config = SyphonConfig(**chosen)
-        check(config)
+        summary = run_here(SyphonConfig(**chosen))
     except OptionError as error:
         sys.stderr.write(f"syphon: {error}\n")
         return 2
-    try:
-        summary = run(build_session("spillway syphon"), config)
     except ERRORS as error:
         sys.stderr.write(f"syphon: {error}\n")
         return 1
