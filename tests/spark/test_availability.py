@@ -236,6 +236,10 @@ def test_lines_that_are_missing_are_counted_and_a_file_that_is_given_twice_count
     (outage,) = (row for row in made.summary.outages if row["namespace"] == "twice")
     assert (outage["diverted"], outage["pings"]) == (30, 4)
     assert "5 lines are missing, by the numbers of those that are there" in made.summary.remarks
+    (events,) = made.config.events
+    written = [line for path in events.rglob("*.jsonl") for line in path.read_text().splitlines()]
+    good = [json.loads(line) for line in written if '"number"' in line]
+    assert made.summary.events == len({(line["process"], line["number"]) for line in good}) == len(good)
 
 
 def test_files_without_one_good_line_are_no_dead_query(spark: "SparkSession", tmp_path: Path) -> None:

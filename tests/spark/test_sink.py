@@ -9,10 +9,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, IntegerType, MapType, NullType, StringType, StructField, StructType
 
 from spillway.amqp.types import Int, Timestamp
-from spillway.client import OutgoingMessage
-from spillway.spark.options import OptionError, write_options
+from spillway.client import OperationTimeout, OutgoingMessage
+from spillway.client.faults import Fault, RemoteFaults
+from spillway.spark.link import hub
+from spillway.spark.options import Access, OptionError, WriteOptions, write_options
 from spillway.spark.outgoing import check_columns
 from spillway.spark.queries import run_to_end
+from spillway.spark.sink import Sending
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -21,6 +24,18 @@ if TYPE_CHECKING:
 
 def save(frame: "DataFrame", bus: Bus, entity: str, **options: Any) -> None:
     frame.write.format("servicebus").options(**bus.options, **options).mode("append").save(entity)
+
+
+def test_an_entity_that_falls_silent_is_told_as_that_by_every_message_and_waited_for_once(bus: Bus) -> None:
+    silent, well = bus.queue(), bus.queue()
+    some = [(silent, f"{at}", OutgoingMessage(b"x").encode()) for at in range(1_500)]  # more than a window
+    some += [(well, f"{at}", OutgoingMessage(b"x").encode()) for at in range(20)]
+    access = Access(connection_string=bus.options["connectionString"], timeout_s=1.0)
+    sending = Sending(hub(), WriteOptions(access))
+    with RemoteFaults(bus.broker.connection_string).planted(Fault("timeout", silent, ["send"])):
+        outcomes = hub().run(sending._send_once(some))
+    assert {type(outcome) for outcome in outcomes[:1_500]} == {OperationTimeout}
+    assert outcomes[1_500:] == [None] * 20
 
 
 def test_every_column_is_in_the_message(spark: "SparkSession", bus: Bus) -> None:

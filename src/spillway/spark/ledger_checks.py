@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CHECKS_MAX: Final = 1_000
+DAY_US: Final = 86_400_000_000  # days are UTC's, whatever time zone a session has
 COUNTED: Final = (
     "day string, owner string, entity string, kind string, operations bigint, "
     "file string, line bigint, problem string, text string"
@@ -84,7 +85,7 @@ def checked(
         F.lower("namespace").alias("place"),
         F.expr("if(event = 'pinged', lower(entity), '')").alias("entity"),
         F.create_map(*(F.lit(word) for pair in kinds.items() for word in pair))[F.col("event")].alias("kind"),
-        F.date_format(F.timestamp_micros("at_us"), "yyyy-MM-dd").alias("day"),
+        F.expr(f"CAST(date_from_unix_date(CAST(at_us DIV {DAY_US} AS INT)) AS STRING)").alias("day"),
         F.col("count").alias("by_events"),
         F.lit(0).cast("bigint").alias("by_ledger"),
     )

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from spillway.client import ClientError, Connection, EntityNotFound, Management, NotAllowed, Unauthorized, connect
 from spillway.spark.options import Access
 
 T = TypeVar("T")
+Key = tuple[str, str, float, str]  # connection string, certificate file, time-out, purpose
 
 
 class Hub:
@@ -25,9 +25,9 @@ class Hub:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = asyncio.new_event_loop()
-        self._connections: dict[tuple[str, str, str], Connection] = {}
-        self._managements: WeakKeyDictionary[Connection, dict[str, Management]] = WeakKeyDictionary()
-        self._mutexes: dict[tuple[str, str, str], asyncio.Lock] = {}
+        self._connections: dict[Key, Connection] = {}
+        self._managements: dict[Connection, dict[str, Management]] = {}  # of connections that live
+        self._mutexes: dict[Key, asyncio.Lock] = {}
         self._thread = threading.Thread(target=self._work, name="spillway", daemon=True)
         self._thread.start()
 
@@ -51,10 +51,12 @@ class Hub:
     async def connection(self, access: Access, purpose: str = "") -> Connection:
         """The connection to this namespace, made if there is none that lives. `purpose` asks for one of its own."""
         text = access.resolve()
-        key = (text, access.ca_file, purpose)
+        key = (text, access.ca_file, access.timeout_s, purpose)
         async with self._mutexes.setdefault(key, asyncio.Lock()):
             found = self._connections.get(key)
             if found is None or found.error is not None:
+                if found is not None:
+                    self._managements.pop(found, None)
                 found = await connect(text, ca_file=access.ca_file or None, operation_timeout=access.timeout_s)
                 self._connections[key] = found
             return found

@@ -5,7 +5,6 @@ duplicate detection drops them.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
@@ -75,12 +74,16 @@ class Sending:
 
     async def _send_once(self, messages: Sequence[Out]) -> list[ClientError | None]:
         posted: list[asyncio.Future[None]] = []
+        silent: dict[str, ClientError] = {}  # entities that did not answer until there was no room for more
         for entity, _, encoded in messages:
             sender = self._senders.get(entity) or await self._attach(entity)
-            if sender.error is None:
-                with contextlib.suppress(ClientError):  # of the link: what is posted on it then says the same
+            if sender.error is None and entity not in silent:
+                try:
                     await sender.ready()
-            posted.append(sender.post_raw(encoded))
+                except ClientError as error:
+                    if sender.error is None:  # else what is posted on it says the same
+                        silent[entity] = error
+            posted.append(_failed(silent[entity]) if entity in silent else sender.post_raw(encoded))
         outcomes = await asyncio.gather(*posted, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, ClientError):
@@ -98,6 +101,12 @@ class Sending:
     async def _close(self) -> None:
         senders, self._senders = list(self._senders.values()), {}
         await asyncio.gather(*[sender.close() for sender in senders], return_exceptions=True)
+
+
+def _failed(error: ClientError) -> "asyncio.Future[None]":
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
 
 
 def _chunks(batches: Iterator[Any], maker: MessageMaker) -> Iterator[list[Out]]:

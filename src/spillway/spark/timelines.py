@@ -49,7 +49,12 @@ TOLD_OF: Final = (
 
 
 def read_events(spark: "SparkSession", files: list[str]) -> "DataFrame":
-    """Every line of the files, a task a file. `problem` says why one cannot be used."""
+    """Every line of the files once, a task a file. `problem` says why one cannot be used.
+
+    A file that could not be written for a while, or was copied, has lines twice.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
     schema = arrow_of(READ)
 
     def read(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -57,7 +62,9 @@ def read_events(spark: "SparkSession", files: list[str]) -> "DataFrame":
             for number in batch.column(0).to_pylist():
                 yield from batched(_rows_of(files[number]), schema)
 
-    return spark.range(0, len(files), 1, slices(spark, len(files))).mapInArrow(read, READ)
+    lines = spark.range(0, len(files), 1, slices(spark, len(files))).mapInArrow(read, READ)
+    key = F.struct(F.coalesce("process", "file"), F.coalesce("number", "line"), F.isnull("problem"))
+    return lines.withColumn("key", key).dropDuplicates(["key"]).drop("key")
 
 
 def _rows_of(path: str) -> Iterator[dict[str, Any]]:

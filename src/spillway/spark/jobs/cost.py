@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.spark.charges import PAIRING_LINES, Plan, Tariff
+from spillway.spark.java import SparkMissing
 from spillway.spark.jobs.metering import TABLE, parse_named, write_whole
 from spillway.spark.prices import MESSAGING_UNITS_MAX, PICO, PriceList, PriceListError, find_list
 from spillway.spark.session import Say, build_session, say_on_stderr
@@ -245,7 +246,7 @@ def main(arguments: list[str] | None = None) -> int:
         aliases = dict(parse_named(text) for text in given.alias)
         tariff = make_tariff(given.prices, given.messaging_units, aliases)
         summary = run(build_session(APP), CostConfig(given.metered, given.out, tariff, given.month))
-    except (CostError, PriceListError) as error:
+    except (CostError, PriceListError, SparkMissing) as error:
         sys.stderr.write(f"spillway: {error}\n")
         return 1
     sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")

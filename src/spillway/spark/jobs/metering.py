@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client.control import ControlClient, ControlError
+from spillway.spark.java import SparkMissing
 from spillway.spark.ledger_files import BadLine, LedgerFile
 from spillway.spark.ledger_frames import SUMMED, batches_of, dealt_out, metered
 from spillway.spark.metering_inputs import (
@@ -281,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     try:
         summary = run(build_session(APP), config)
-    except (MeteringError, ControlError) as error:
+    except (MeteringError, ControlError, SparkMissing) as error:
         sys.stderr.write(f"spillway: {error}\n")
         return 1
     sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")
