@@ -16,8 +16,6 @@ COMPILED := build/compiled/.ready
 
 HOT_ROOMS := model amqp dialect broker
 PACKAGE_FILES := $(shell find src/spillway -name '*.py' -o -name '*.sql' -o -name '*.css' 2>/dev/null)
-# After the others: the Java machine that these share is gone then, and a cluster has six of its own.
-CLUSTER_TESTS := tests/spark/test_cluster.py
 HOT_TESTS := $(wildcard $(HOT_ROOMS:%=tests/%))
 
 # make test PYTEST_ARGS="-x -k lock"
@@ -26,7 +24,6 @@ PYTEST := $(VENV_PYTHON) -m pytest $(PYTEST_ARGS)
 # Most tests wait for other processes: three at a time on two cores take half the time of one.
 JOBS ?= 3
 SPARK_BUDGET_S ?= 720
-CLUSTER_BUDGET_S ?= 720
 # make serve SERVE_ARGS="--namespace contoso=5672"
 SERVE_ARGS ?= --dev
 ROUNDS ?= 20
@@ -35,7 +32,7 @@ CUTS ?= 60
 SPARK_KILLS ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest spark-kills powercut lab-soak load clean
+.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest spark-kills powercut lab-soak load clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -53,12 +50,18 @@ test-python: $(DEV) $(JS)
 	@echo "test: bad input, one attack after the other against one broker, whose memory is watched"
 	@$(PYTEST) --results-file build/results-hostile.json tests/hostile
 
-# One process, because one Java machine serves all of these tests; a run that hangs fails at the end of its budget. Five minutes is what it should take.
+# Two at a time: those that share one session, for a Java machine takes long to get going, and those that start processes
+# of their own, a cluster among them. Five minutes is what it should take; a run that hangs fails at the end of its budget.
 test-spark: $(DEV)
-	@echo "test: Spark, against real brokers, inside $(SPARK_BUDGET_S) s"
-	@$(PYTEST) --session-timeout $(SPARK_BUDGET_S) --results-file build/results-spark.json --ignore $(CLUSTER_TESTS) tests/spark
-	@echo "test: a Spark cluster of three processes, of which one dies, inside $(CLUSTER_BUDGET_S) s"
-	@$(PYTEST) --session-timeout $(CLUSTER_BUDGET_S) --results-file build/results-cluster.json $(CLUSTER_TESTS)
+	@$(MAKE) --no-print-directory -j 2 --output-sync=line test-spark-session test-spark-processes
+
+test-spark-session: $(DEV)
+	@echo "test: Spark, one session, against real brokers, inside $(SPARK_BUDGET_S) s"
+	@$(PYTEST) --session-timeout $(SPARK_BUDGET_S) --results-file build/results-spark.json -m spark_session tests/spark
+
+test-spark-processes: $(DEV)
+	@echo "test: Spark in processes of its own: lab, cluster, example; and what needs none, inside $(SPARK_BUDGET_S) s"
+	@$(PYTEST) --session-timeout $(SPARK_BUDGET_S) --results-file build/results-spark-processes.json -m "not spark_session" tests/spark
 
 test-compiled: $(DEV)
 	@if $(VENV_PYTHON) setup.py --can-compile; then \

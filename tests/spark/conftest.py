@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 TEST_S_MAX = 280
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if here in item.path.parents and isinstance(item, pytest.Function):
             item.add_marker(pytest.mark.timeout(TEST_S_MAX))
+            if "spark" in item.fixturenames:
+                item.add_marker(pytest.mark.spark_session)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from tests.spark.cluster import Cluster
 from tests.tools.broker_process import BrokerProcess
 
 JOBS = Path(jobs.__file__).parent
-MESSAGES = 3_000
+MESSAGES = 2_000
 BATCH_MESSAGES = 500
 LOCK_S = 5
 JOB_S_MAX = 200.0
