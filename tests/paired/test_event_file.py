@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from spillway.paired import EventFile, sync
+from spillway.paired import EventFile, event_file, sync
 from spillway.paired.events import DIVERTED, FAILED_OVER, PINGED, RECOVERED, SYPHONED, Event
 from tests.paired.namespaces import Namespaces
 
@@ -118,6 +118,49 @@ def test_what_a_full_buffer_does_not_take_is_counted_and_told(tmp_path: Path) ->
     assert told.count("pinged") == 3  # after `opened`
     (lost,) = (line for line in lines_of(directory) if line["event"] == "events-lost")
     assert lost["count"] == 8  # seven pings and `closed`
+
+
+def test_a_disk_that_is_back_is_written_to_without_another_event(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_file, "RETRY_S", 0.02)
+    directory = tmp_path / "events"
+    directory.write_text("in the way")
+    with caplog.at_level(logging.WARNING, "spillway.paired"), EventFile(directory, "contoso") as file:
+        file(Event(FAILED_OVER, "orders"))
+        until(lambda: "event=events-not-written" in caplog.text and not file._lines)
+        directory.unlink()
+        until(lambda: [line["event"] for line in lines_of(directory)] == ["opened", "failed-over"])
+
+
+def test_a_disk_that_is_away_for_long_costs_no_more_memory_than_the_buffer_and_no_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_file, "RETRY_S", 0.005)
+    monkeypatch.setattr(event_file, "SUM_S", 0.005)
+    directory = tmp_path / "events"
+    directory.write_text("in the way")
+    waiting: list[int] = []
+    append = EventFile._append
+
+    def watched(file: EventFile, day: str, data: bytes) -> None:
+        waiting.append(len(file._unwritten))
+        append(file, day, data)
+
+    monkeypatch.setattr(EventFile, "_append", watched)
+    with EventFile(directory, "contoso", buffer_max=4) as file:
+        for _ in range(20):
+            tries = len(waiting)
+            file(Event(DIVERTED, "orders", 3, details={"queue": "backlog"}))
+            file(Event(PINGED, "orders", details={"answered": False}))
+            until(lambda tries=tries: len(waiting) > tries)  # type: ignore[misc]
+        directory.unlink()
+    assert max(waiting) == 4
+    told = lines_of(directory)
+    assert sum(line["count"] for line in told if line["event"] == "diverted") == 60
+    (lost,) = (line for line in told if line["event"] == "events-lost")
+    pinged = sum(line["event"] == "pinged" for line in told)
+    assert lost["count"] + pinged == 20 + (not any(line["event"] == "closed" for line in told))
 
 
 def test_a_program_that_ends_without_a_word_still_writes(tmp_path: Path) -> None:

@@ -176,26 +176,38 @@ class EventFile:
     def _run(self) -> None:
         while True:
             with self._ready:
-                while not (self._lines or self._sums or self._ending.is_set()):
+                while not (self._is_behind() or self._sums or self._ending.is_set()):
                     self._ready.wait()
-                if not self._lines and not self._ending.is_set():
+                if not self._is_behind() and not self._ending.is_set():
                     self._ready.wait(SUM_S)
                 is_last = self._ending.is_set()
                 self._unwritten += self._take()
-            if not self._write():
+            is_written = self._write()
+            if not is_written:
                 self._ending.wait(RETRY_S)
-            if is_last:
+            if is_last and not (is_written and self._has_more()):
                 self._let_go()
                 return
 
+    def _is_behind(self) -> bool:
+        """Whether something is to be written that nothing is gained by waiting with."""
+        return bool(self._lines or self._unwritten or self.lost_count)
+
+    def _has_more(self) -> bool:
+        with self._ready:
+            return self._is_behind() or bool(self._sums)
+
     def _take(self) -> list[dict[str, Any]]:
-        """All that waits, in the order in which it happened."""
+        """What waits, in the order in which it happened, as far as there is room: sums go on summing up."""
         taken, self._lines = self._lines, []
-        sums, self._sums = self._sums, {}
-        for (name, path, queue), found in sums.items():
+        room = self.buffer_max - len(self._unwritten) - len(taken)
+        for key in list(self._sums)[: max(0, room)]:
+            found = self._sums.pop(key)
+            name, path, queue = key
             details = {"queue": queue, "until_epoch_us": found.until_us}
             taken.append(self._line(name, path, found.count, found.at_us, found.clock_us, details))
-        if self.lost_count:
+            room -= 1
+        if self.lost_count and room > 0:
             now_us = self._now_ns() // _US
             taken.append(self._line(EVENTS_LOST, "", self.lost_count, now_us, time.monotonic_ns() // _US, {}))
             self.lost_count = 0
