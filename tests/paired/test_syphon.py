@@ -6,13 +6,15 @@ import time
 from collections import Counter
 
 import pytest
+from azure.core.exceptions import ServiceResponseError
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.management import QueueProperties
 
 from spillway.amqp.types import Timestamp
 from spillway.client.control import ControlClient
 from spillway.client.faults import Fault, RemoteFaults
-from spillway.paired import MessagingFactory, SendAvailabilityPairedNamespaceOptions, syphon
+from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions, syphon
 from spillway.paired.events import Event
 from spillway.paired.ledger import RECEIVE, RENEW, SEND
 from spillway.paired.syphon import Spare, Syphon
@@ -61,6 +63,53 @@ async def test_what_was_diverted_waits_in_the_secondary_until_a_syphon_brings_it
         "message 4",
     ]
     await close_all(sending, syphoning, secondary, manager)
+
+
+class Forgetful(NamespaceManager):
+    """Of a secondary whose administration does not answer for one queue."""
+
+    async def ensure_backlog_queue(self, path: str) -> tuple[QueueProperties, bool]:
+        if path.endswith("/1"):
+            raise ServiceResponseError("Connection reset by peer")
+        return await super().ensure_backlog_queue(path)
+
+
+@pytest.mark.contract("F8")
+async def test_a_backlog_queue_that_was_missed_while_pairing_is_syphoned_when_it_is_there(
+    namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syphon, "RESTART_S", 0.1)
+    monkeypatch.setattr(syphon, "RESTART_MAX_S", 0.1)
+    path, name = namespaces.queue(), namespaces.unique_name()
+    manager = Forgetful.from_connection_string(
+        namespaces.secondary.connection_string, ca_file=namespaces.secondary.ca_file
+    )
+    syphoning, secondary = namespaces.primary_factory(namespace_name=name), namespaces.secondary_factory()
+    options = SendAvailabilityPairedNamespaceOptions(
+        manager, secondary, 2, enable_syphon=True, syphon_long_poll=datetime.timedelta(seconds=1)
+    )
+    await syphoning.pair_namespace(options)
+    pair = Pair(syphoning, secondary, manager, options)
+    assert options.backlog_queue_count == 1
+    missed = pair.backlog_path(1)
+    tries: list[str] = []
+    receiver_of = secondary.backlog_receiver
+
+    def watched(path: str) -> ServiceBusReceiver:
+        tries.append(path)
+        return receiver_of(path)
+
+    monkeypatch.setattr(secondary, "backlog_receiver", watched)
+    await eventually(lambda: tries.count(missed) >= 3)
+    assert syphoning.counters["syphon-interrupted"] == 1  # it is not there, said once
+    with namespaces.administration(namespaces.secondary) as client:
+        client.create_queue(missed)
+    async with namespaces.secondary_factory() as other:
+        message = ServiceBusMessage("x", application_properties={"x-ms-path": path})
+        await other.create_message_sender(missed).send_messages(message)
+    await pair.until("syphoned")
+    assert await namespaces.bodies(namespaces.primary, path) == ["x"]
+    await close_all(syphoning, secondary, manager)
 
 
 @pytest.mark.contract("F8")

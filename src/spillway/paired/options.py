@@ -80,6 +80,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         self.syphon_long_poll = syphon_long_poll
         self.chance = chance or random.Random()
         self.pairing: Pairing | None = None  # once paired
+        self.missed_backlog_paths: list[str] = []  # neither found nor made while pairing: others may use them
         self._ping_primary_interval = PING_INTERVAL
         self.ping_primary_interval = ping_primary_interval
 

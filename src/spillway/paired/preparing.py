@@ -64,6 +64,7 @@ async def ensure_backlog(primary: "MessagingFactory", options: "SendAvailability
         elif differing := differences(found):
             primary.events.tell(events.BACKLOG_QUEUE_DIFFERS, path, differences=",".join(differing))
     options.backlog_queue_count = len(usable)
+    options.missed_backlog_paths = list(problems)
     if not usable:
         each = "; ".join(f"{path}: {_first_line(problem)}" for path, problem in problems.items())
         raise PairingError(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError
+from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError, MessagingEntityNotFoundError
 
 from spillway.model.aliases import Malformed
 from spillway.paired import events
@@ -107,11 +107,15 @@ class Spare:
 
 
 class Syphon:
-    """All backlog queues of a pairing. `counters` of the factory say what it did."""
+    """All backlog queues of a pairing. `counters` of the factory say what it did.
+
+    Those too that pairing did not get to: other programs may have, and what they divert there must come home.
+    """
 
     def __init__(self, pairing: "Pairing") -> None:
         spare = Spare()
-        self.queues = [QueueSyphon(pairing, queue.path, spare) for queue in pairing.rotation.queues]
+        paths = [queue.path for queue in pairing.rotation.queues] + pairing.options.missed_backlog_paths
+        self.queues = [QueueSyphon(pairing, path, spare) for path in paths]
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -152,6 +156,7 @@ class QueueSyphon:
         self.is_drained = True  # the SDK holds no message back
         self.tried = asyncio.Event()  # to connect, for the first time
         self.refusal: Exception | None = None  # what became of that
+        self.is_missing = False  # the queue, when it was last tried
         self.overdue = Overdue()
 
     # -- the life of it -------------------------------------------------------------------------------------------
@@ -166,7 +171,9 @@ class QueueSyphon:
                 if not self.tried.is_set():
                     self.refusal = error
                     self.tried.set()
-                self.pairing.events.tell(events.SYPHON_INTERRUPTED, self.path, error=error)
+                was_missing, self.is_missing = self.is_missing, isinstance(error, MessagingEntityNotFoundError)
+                if not (was_missing and self.is_missing):  # a queue that nobody has made is said to be missing once
+                    self.pairing.events.tell(events.SYPHON_INTERRUPTED, self.path, error=error)
             if self.is_helper:
                 return
             if asyncio.get_running_loop().time() - began_s > RESTART_MAX_S:
@@ -181,6 +188,7 @@ class QueueSyphon:
         try:
             await self._in_time(receiver.__aenter__())  # connects: the wait of a receive is for messages alone
             self.tried.set()
+            self.is_missing = False
             await self._serve(receiver)
         finally:
             await end(*self.helpers)
