@@ -2,7 +2,20 @@
 
 from typing import Any
 
-from spillway.lab.histories import BEGINS, COMPLETED, DELIVERED, EVENT, FAULT, LEDGER, LEFT, MENDED, NS, OK, SEND
+from spillway.lab.histories import (
+    BEGINS,
+    COMPLETED,
+    DELIVERED,
+    EVENT,
+    FAULT,
+    LEDGER,
+    LEFT,
+    MENDED,
+    NS,
+    OK,
+    SEND,
+    UNCLEAN,
+)
 from spillway.lab.verdict import Expected, Judge, Verdict
 
 Line = dict[str, Any]
@@ -42,6 +55,10 @@ def fault(what: str, at_s: float) -> Line:
 
 def ledger(namespace: str, **operations: int) -> Line:
     return {"t": second(9.0), "p": "lab", "op": LEDGER, "namespace": namespace, "operations": operations}
+
+
+def unclean(text: str) -> Line:
+    return {"t": second(9.0), "p": "lab", "op": UNCLEAN, "text": text}
 
 
 def left(identity: str, place: str = "secondary/backlog") -> Line:

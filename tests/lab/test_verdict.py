@@ -20,6 +20,7 @@ from tests.lab.lines import (
     left,
     outage,
     send,
+    unclean,
     whole,
 )
 
@@ -101,6 +102,18 @@ def test_too_few_and_too_many_diverted_messages_are_seen() -> None:
     few = problem(FOUR + outage(), diverted_min=3)
     assert few == "only 2 messages were diverted; at least 3 were to be: send more of them, or slower"
     assert problem(FOUR + outage(), diverted_max=0) == "2 messages were diverted; at most 0 were to be"
+
+
+def test_what_the_secondary_took_counts_also_if_the_library_tells_of_no_diverted_message() -> None:
+    lines = [*FOUR, ledger("secondary", send=3)]
+    said = "the secondary took 3 messages; 0 are said to be diverted, and at most 0 were to be"
+    assert problem(lines, diverted_max=0) == said
+    assert judged([*FOUR, ledger("secondary", receive=3)], diverted_max=0).problems == []
+
+
+def test_a_client_that_did_not_end_as_it_should_is_a_problem_of_the_run() -> None:
+    how = "producer1 did not end within 20 s: it wrote nothing"
+    assert problem([*FOUR, unclean(how)]) == how
 
 
 def test_what_the_library_says_about_diverted_messages_is_compared_with_the_secondarys_ledger() -> None:

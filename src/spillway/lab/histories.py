@@ -22,6 +22,7 @@ EVENT: Final = "event"  # name, path, count, error: what the paired library told
 LEFT: Final = "left"  # id, q: still there at the end, and where
 FAULT: Final = "fault"  # what: begins, is being mended, is mended
 LEDGER: Final = "ledger"  # namespace, operations by kind: what a broker counted
+UNCLEAN: Final = "unclean"  # text: how a process of the lab did not end as it should
 NOTE: Final = "note"  # text: for people
 
 # How a send or a settlement ended.

@@ -89,6 +89,15 @@ class Process:
         except subprocess.TimeoutExpired:
             return None
 
+    def how_it_ended(self, timeout_s: float) -> str | None:
+        """None if it ended by itself and in peace, as it was told to."""
+        status = self.wait(timeout_s)
+        if status == 0:
+            return None
+        if status is None:
+            return f"{self.name} did not end within {timeout_s:g} s: {self.last_words()}"
+        return f"{self.name} ended with status {status}: {self.last_words()}"
+
     def end(self) -> None:
         """Whatever state it is in."""
         if self._child is None:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from spillway.lab.afterwards import count_stored, keep_ledger, note_ledgers, note_left
 from spillway.lab.guard import Guard
-from spillway.lab.histories import BEGINS, FAULT, MENDED, MENDING, NOTE, History, Tail
-from spillway.lab.processes import Broker, Client, LabError
+from spillway.lab.histories import BEGINS, FAULT, MENDED, MENDING, NOTE, UNCLEAN, History, Tail
+from spillway.lab.processes import END_S, Broker, Client, LabError
 from spillway.lab.scenarios import DIVERTED_SHARE, Scenario
 from spillway.lab.spark import SparkHost
 from spillway.lab.verdict import EXPECTED_FILE, SECONDARY, VERDICT_FILE, Expected
@@ -253,8 +253,9 @@ class Lab:
         for client in self.clients:
             client.say()
         for client in self.clients:
-            if client.wait() is None:
-                self.note(f"{client.name} did not end by itself")
+            if (how := client.how_it_ended(END_S)) is not None:
+                self.history.write(UNCLEAN, text=how)
+                self.note(how)
 
     def _verdict(self) -> dict[str, Any]:
         self._enter("judging")

@@ -27,6 +27,7 @@ from spillway.lab.histories import (
     NS,
     OK,
     SEND,
+    UNCLEAN,
     read_lines,
 )
 
@@ -88,6 +89,7 @@ class Judge:
         self.moments: list[tuple[int, str, str]] = []  # t, process, event
         self.faults: list[tuple[int, str]] = []
         self.ledgers: dict[str, Counter[str]] = {}
+        self.unclean: list[str] = []  # how processes ended that did not end as they should
 
     def take(self, lines: Iterable[dict[str, Any]]) -> None:
         for line in lines:
@@ -112,6 +114,8 @@ class Judge:
                 self.faults.append((line["t"], line["what"]))
             elif op == LEDGER:
                 self.ledgers.setdefault(line["namespace"], Counter()).update(line["operations"])
+            elif op == UNCLEAN:
+                self.unclean.append(line["text"])
 
     def judge(self, expected: Expected) -> Verdict:
         self.deliveries.sort()
@@ -203,14 +207,20 @@ class Judge:
         if expected.diverted_min is not None and found.diverted < expected.diverted_min:
             wanted = f"at least {expected.diverted_min} were to be: send more of them, or slower"
             problems.append(f"only {found.diverted} messages were diverted; {wanted}")
+        problems += self.unclean
+        # The secondary has backlog queues alone: whatever was sent to it was diverted, also if nobody says so.
+        stored = self.ledgers.get(SECONDARY, Counter())["send"]
         if expected.diverted_max is not None and found.diverted > expected.diverted_max:
             problems.append(f"{found.diverted} messages were diverted; at most {expected.diverted_max} were to be")
+        elif expected.diverted_max is not None and stored > expected.diverted_max:
+            said = f"{found.diverted} are said to be diverted, and at most {expected.diverted_max} were to be"
+            problems.append(f"the secondary took {stored} messages; {said}")
         if expected.duplicated_max is not None and found.duplicated > expected.duplicated_max:
             allowed = f"at most {expected.duplicated_max} were to be"
             problems.append(f"{found.duplicated} messages were delivered twice; {allowed}")
         if expected.failed_max is not None and found.failed_attempts > expected.failed_max:
             problems.append(f"callers heard {found.failed_attempts} errors; at most {expected.failed_max} were to be")
-        if SECONDARY in self.ledgers and found.diverted > (stored := self.ledgers[SECONDARY]["send"]):
+        if SECONDARY in self.ledgers and found.diverted > stored:
             problems.append(f"{found.diverted} messages are said to be diverted; the secondary took {stored}")
         if expected.returns and (away := self._away_at_end()):
             problems.append(f"{', '.join(away)} did not return to the primary")
