@@ -193,6 +193,27 @@ def test_a_watch_forgets_reports_that_are_counted_and_messages_that_went_home_an
     assert (summary.moved, summary.kept, summary.after, summary.tasks_lost) == (20, 0, 0, 0)
 
 
+def test_a_drain_that_is_stopped_ends_after_the_batch_under_way_and_leaves_nothing_locked(
+    spark: "SparkSession", namespaces: Namespaces
+) -> None:
+    backlog = Backlog(namespaces)
+    queue = backlog.destination()
+    ids = backlog.fill(queue, 2_000)
+    job = Syphon(spark, config_for(backlog, batch_messages=100))
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(job.run)
+        while job.summary.batches < 2:
+            assert not running.done()
+            time.sleep(0.01)
+        job.stop()
+        summary = running.result(60)
+    assert summary.batches < 10  # of twenty
+    assert summary.moved == 2_000 - (summary.after or 0) == len(backlog.ids_at(queue))
+    # Within the time of a lock the rest can be had.
+    assert run(spark, config_for(backlog)).rounds == 1
+    assert Counter(backlog.ids_at(queue)) == Counter(ids)
+
+
 def test_backlog_queues_that_stay_empty_are_looked_at_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     access, now_s, looks, active = Access(connection_string=""), 1_000.0, 0, 0
 

@@ -21,11 +21,19 @@ LAST_BATCH_S: Final = 120.0
 def stop_between_batches(query: "StreamingQuery", say: Callable[[str], None]) -> None:
     """A batch under way ends first, if it does within reason: nothing that it has received waits for a lock to end."""
     until_s = time.monotonic() + LAST_BATCH_S
+    last = _last_batch(query)
     if query.status["isTriggerActive"]:
         say("stopping after the batch under way")
-        while query.status["isTriggerActive"] and time.monotonic() < until_s:
-            time.sleep(0.05)
+        # Where one batch follows the other at once, the moment between them is too short to be seen.
+        while query.status["isTriggerActive"] and _last_batch(query) == last and time.monotonic() < until_s:
+            time.sleep(0.01)
     query.stop()
+
+
+def _last_batch(query: "StreamingQuery") -> int | None:
+    """The number of the last one that has ended."""
+    progress = query.lastProgress
+    return None if progress is None else int(progress["batchId"])
 
 
 @contextlib.contextmanager
@@ -40,7 +48,8 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
     def first(number: int, frame: object) -> None:
         put_back()
-        stop()
+        # Not here: the thread that is interrupted may hold the lock of the very event that is to be set.
+        threading.Thread(target=stop, daemon=True).start()
 
     def put_back() -> None:
         for number, handler in before.items():
