@@ -1,9 +1,8 @@
 """Which errors of a send speak of the message alone."""
 
-import struct
-
 import pytest
 from azure.servicebus import exceptions as sdk
+from azure.servicebus._pyamqp._encode import encode_value
 from azure.servicebus._pyamqp.error import AMQPException, ErrorCondition
 
 from spillway.paired.policy import FailoverPolicy
@@ -14,12 +13,27 @@ def wrapped(inner: Exception) -> sdk.ServiceBusError:
     return sdk.ServiceBusError(message="Handler failed.", error=inner)
 
 
+def raised_by_the_encoder(value: object) -> Exception:
+    try:
+        encode_value(bytearray(), value)
+    except Exception as error:
+        return error
+    raise AssertionError(f"{value!r} can be encoded")
+
+
+def nested(depth: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 OF_THE_MESSAGE = [
     sdk.MessageSizeExceededError(),
     ValueError("badly formed hexadecimal UUID string"),
     wrapped(AMQPException(ErrorCondition.NotAllowed)),
     wrapped(AMQPException(b"com.microsoft:argument-error")),
-    *(wrapped(inner) for inner in (ValueError(), TypeError(), OverflowError(), struct.error(), RecursionError())),
+    *(wrapped(raised_by_the_encoder(value)) for value in (2**70, object(), nested(2_000))),
 ]
 OF_THE_ENTITY = [
     sdk.MessagingEntityDisabledError(),
@@ -37,6 +51,8 @@ OF_THE_ENTITY = [
     wrapped(ConnectionResetError()),
     wrapped(AttributeError("'NoneType' object has no attribute 'flow'")),  # the SDK, of a link that is gone
     sdk.ServiceBusError(message="something else"),
+    wrapped(ValueError("Received invalid frame type: 84, expected: 0")),  # the SDK, of a peer that speaks HTTP
+    wrapped(TypeError("a fault of the SDK's own")),
 ]
 
 

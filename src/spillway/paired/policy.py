@@ -38,7 +38,7 @@ _RETRIED: Final = (OperationTimeoutError, ServiceBusConnectionError, ServiceBusC
 # No waiting cures these when a ping meets them.
 _LASTING: Final = (MessagingEntityNotFoundError, ServiceBusAuthenticationError, ServiceBusAuthorizationError)
 # What the SDK's encoder raises. A peer that talks nonsense raises the same classes, elsewhere.
-_UNENCODABLE: Final = (ValueError, TypeError, OverflowError, struct.error)
+_UNENCODABLE: Final = (ValueError, TypeError, OverflowError, LookupError, RecursionError, struct.error)
 _ENCODER: Final = "._encode"  # the end of its module's name
 
 
@@ -53,7 +53,7 @@ class FailoverPolicy:
         if isinstance(error, MessageSizeExceededError):
             return Verdict.CALLERS
         if isinstance(error, (ServiceBusError, OSError)):
-            return Verdict.CALLERS if _is_of_the_encoder(error) else Verdict.QUALIFIES
+            return Verdict.CALLERS if is_unencodable(error) else Verdict.QUALIFIES
         return Verdict.CALLERS
 
     def is_retried(self, error: BaseException) -> bool:
@@ -67,7 +67,7 @@ class FailoverPolicy:
         return isinstance(error, _LASTING)
 
 
-def _is_of_the_encoder(error: BaseException) -> bool:
+def is_unencodable(error: BaseException) -> bool:
     """Whether the message could not be encoded. The SDK does that while it sends, and tells of it like of a handler
     that failed; so it is known by where the first error was raised. In doubt it is the entity's."""
     inner = getattr(error, "inner_exception", None)

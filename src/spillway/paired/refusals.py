@@ -4,7 +4,6 @@ A syphon needs to know: what is wrong with an entity holds for everything that g
 wrong with one message must not hold up those behind it.
 """
 
-import struct
 from typing import Final
 
 from azure.servicebus.exceptions import (
@@ -21,7 +20,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from spillway.paired.policy import FailoverPolicy, Verdict
+from spillway.paired.policy import FailoverPolicy, Verdict, is_unencodable
 
 _OF_THE_ENTITY: Final = (
     MessagingEntityDisabledError,
@@ -34,8 +33,6 @@ _OF_THE_ENTITY: Final = (
     ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
 )
-# What the SDK raises, or wraps, when it cannot encode a message.
-_OF_ENCODING: Final = (ValueError, TypeError, OverflowError, LookupError, RecursionError, struct.error)
 # AMQP conditions that have no class of their own in the SDK, and say nothing of a message.
 _CONDITIONS_OF_THE_WAY: Final = (
     "amqp:client-error",
@@ -56,11 +53,10 @@ def is_of_message(error: BaseException, policy: FailoverPolicy) -> bool:
     if isinstance(error, (*_OF_THE_ENTITY, OSError)):
         return False
     if not isinstance(error, ServiceBusError):
-        return isinstance(error, _OF_ENCODING) or policy.judge(error) is Verdict.CALLERS
-    inner = error.inner_exception
-    if isinstance(inner, _OF_ENCODING):
+        return policy.judge(error) is Verdict.CALLERS
+    if is_unencodable(error):
         return True
-    condition = getattr(inner, "condition", None)  # of a refusal, as `amqp:not-allowed`
+    condition = getattr(error.inner_exception, "condition", None)  # of a refusal, as `amqp:not-allowed`
     return condition is not None and not _text(condition).startswith(_CONDITIONS_OF_THE_WAY)
 
 

@@ -191,10 +191,13 @@ class QueueSyphon:
             self.is_missing = False
             await self._serve(receiver)
         finally:
-            await end(*self.helpers)
-            await self._stop_sending()
-            self.overdue.close()
-            await close_quietly(receiver)
+            sending = [each.task for each in self.destinations.values() if each.task is not None]
+            try:
+                await end(*self.helpers, *sending)
+            finally:
+                self._forget()
+                self.overdue.close()
+                await close_quietly(receiver)
 
     def _call_help(self) -> None:
         if self.is_helper or len(self.helpers) >= HELPERS_MAX:
@@ -208,9 +211,8 @@ class QueueSyphon:
             self.helpers[task] = helper
             task.add_done_callback(self.helpers.pop)
 
-    async def _stop_sending(self) -> None:
+    def _forget(self) -> None:
         """What was received on a link that is gone comes back by itself; a send under way may still arrive."""
-        await end(*(each.task for each in self.destinations.values() if each.task is not None))
         self.destinations.clear()
         self.done.clear()
         self.passed.clear()
@@ -421,8 +423,10 @@ class QueueSyphon:
         destination.sending.remove(item)
         self.held_bytes -= item.size_bytes
         destination.refused_count += 1
-        if destination.refused_count % REFUSED_MAX == 0:  # it may refuse them all
-            await asyncio.sleep(REFUSED_PAUSE_S)
+        if destination.refused_count % REFUSED_MAX == 0:  # it may refuse them all, and each try is paid for
+            pause_s = min(PAUSE_MAX_S, REFUSED_PAUSE_S * destination.refused_count / REFUSED_MAX)
+            destination.blocked_until_s = asyncio.get_running_loop().time() + pause_s  # nobody is called to help
+            await asyncio.sleep(pause_s)
 
     async def _send_group(
         self, destination: Destination, items: list[Item], encoded: ServiceBusMessageBatch | None
