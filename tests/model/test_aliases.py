@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from azure.servicebus._common.constants import MAX_ABSOLUTE_EXPIRY_TIME
 
-from spillway.model.aliases import PATH, TYPES, Malformed, read_aliases
+from spillway.model.aliases import EXPIRY_MS_MAX, PATH, TYPES, Malformed, read_aliases
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,7 @@ def test_notes_of_another_shape_are_of_no_paired_sender(written: str) -> None:
 def test_notes_may_go_as_deep_as_they_can_be_read() -> None:
     deep = '{"l":{"0":' * 100 + '"LONG"' + "}}" * 100
     assert "b" in read_aliases({PATH: "orders", TYPES: f'{{"b":{deep}}}'}).notes
+
+
+def test_a_life_that_ends_after_the_year_9999_ends_where_the_sdk_lets_it_end() -> None:
+    assert EXPIRY_MS_MAX == MAX_ABSOLUTE_EXPIRY_TIME

@@ -8,6 +8,8 @@ messages and dead-letter the same ones for the same reasons.
 import json
 from typing import Final
 
+from spillway.model.limits import SCHEDULED_MS_MAX
+
 PATH: Final = "x-ms-path"
 SESSION_ID: Final = "x-ms-sessionid"
 TIME_TO_LIVE: Final = "x-ms-timetolive"  # long, ms
@@ -18,8 +20,8 @@ _NOTES_BY_KEY: Final = ("p", "a", "d", "f")  # of application properties, annota
 _NOTES_OF_ONE: Final = ("b", "m", "c")  # of the body and the two ids
 
 TTL_UINT_MAX: Final = 4_294_967_295  # what fits the header; a longer life is written as two times in the properties
-EXPIRY_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999, where the SDK's times end
-TTL_MS_MAX: Final = 2**63 - 1  # an AMQP long
+EXPIRY_MS_MAX: Final = 253_402_243_199_000  # the last day of the year 9999, as the SDK caps it
+LONG_MAX: Final = 2**63 - 1  # of AMQP
 
 # Why a message is dead-lettered.
 PATH_MISSING: Final = "PathMissing"
@@ -57,8 +59,8 @@ def read_aliases(properties: dict[str, object]) -> Aliases:
     return Aliases(
         path,
         _text_of(properties, SESSION_ID),
-        _number_of(properties, TIME_TO_LIVE, TTL_MS_MAX),
-        _number_of(properties, SCHEDULED, EXPIRY_MS_MAX),
+        _number_of(properties, TIME_TO_LIVE, LONG_MAX),
+        _number_of(properties, SCHEDULED, SCHEDULED_MS_MAX),
         _notes_of(properties),
     )
 
