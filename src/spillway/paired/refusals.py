@@ -6,33 +6,10 @@ wrong with one message must not hold up those behind it.
 
 from typing import Final
 
-from azure.servicebus.exceptions import (
-    MessageSizeExceededError,
-    MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
-    OperationTimeoutError,
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
-    ServiceBusCommunicationError,
-    ServiceBusConnectionError,
-    ServiceBusError,
-    ServiceBusQuotaExceededError,
-    ServiceBusServerBusyError,
-)
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from spillway.paired.policy import FailoverPolicy, Verdict, is_unencodable
 
-_OF_THE_ENTITY: Final = (
-    MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
-    OperationTimeoutError,
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
-    ServiceBusCommunicationError,
-    ServiceBusConnectionError,
-    ServiceBusQuotaExceededError,
-    ServiceBusServerBusyError,
-)
 # AMQP conditions that have no class of their own in the SDK, and say nothing of a message.
 _CONDITIONS_OF_THE_WAY: Final = (
     "amqp:client-error",
@@ -50,10 +27,10 @@ def is_of_message(error: BaseException, policy: FailoverPolicy) -> bool:
     """Whether others that go to the same entity may fare better: each is to be sent for itself."""
     if isinstance(error, MessageSizeExceededError):
         return True
-    if isinstance(error, (*_OF_THE_ENTITY, OSError)):
-        return False
-    if not isinstance(error, ServiceBusError):
+    if not isinstance(error, (ServiceBusError, OSError)):
         return policy.judge(error) is Verdict.CALLERS
+    if type(error) is not ServiceBusError:  # what has a class of its own is of the entity, or of the way to it
+        return False
     if is_unencodable(error):
         return True
     condition = getattr(error.inner_exception, "condition", None)  # of a refusal, as `amqp:not-allowed`
