@@ -4,6 +4,7 @@ A fault begins when a fifth of the messages are safe, and lasts until half are a
 another way.
 """
 
+import abc
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -21,7 +22,7 @@ SILENT_TIMEOUT_S: Final = 15.0
 DIVERTED_SHARE: Final = 0.3  # of all messages, that must at least have been diverted
 
 
-class Scenario:
+class Scenario(abc.ABC):
     """`begin` and `end` do and undo it; `watch` is called all the while, for what happens in between."""
 
     name: ClassVar[str] = ""
@@ -32,18 +33,19 @@ class Scenario:
     lasts_s: ClassVar[float] = 0.0  # if it does not divert
     operation_timeout_s: ClassVar[float] = 10.0
 
-    def begin(self, lab: "Lab") -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def begin(self, lab: "Lab") -> None: ...
 
     def watch(self, lab: "Lab") -> None:
-        """While it lasts."""
+        """While it lasts; most have nothing to do then."""
+        return
 
     def is_complete(self) -> bool:
         """Whether all of it has happened."""
         return True
 
-    def end(self, lab: "Lab") -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def end(self, lab: "Lab") -> None: ...
 
 
 class Kill(Scenario):
