@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql.streaming.query import StreamingQuery
 
 # Spark gives the Python process of a source ten seconds to start, whatever the machine is doing, and says this after.
@@ -16,6 +17,7 @@ NOT_BEGUN: Final = "Python worker failed to connect back"
 TRIES_MAX: Final = 5
 
 LAST_BATCH_S: Final = 120.0
+LOOK_S: Final = 0.1
 
 
 def stop_between_batches(query: "StreamingQuery", say: Callable[[str], None]) -> None:
@@ -34,6 +36,20 @@ def _last_batch(query: "StreamingQuery") -> int | None:
     """The number of the last one that has ended."""
     progress = query.lastProgress
     return None if progress is None else int(progress["batchId"])
+
+
+def wait_for_end(
+    query: "StreamingQuery", stopped: threading.Event, say: Callable[[str], None]
+) -> "StreamingQueryException | None":
+    """Until it ends, or whoever runs it is told to stop; what it died of."""
+    try:
+        while query.isActive and not stopped.wait(LOOK_S):
+            pass
+    except KeyboardInterrupt:
+        stopped.set()
+    if stopped.is_set():
+        stop_between_batches(query, say)
+    return query.exception()
 
 
 @contextlib.contextmanager

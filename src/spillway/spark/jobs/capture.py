@@ -31,7 +31,7 @@ from spillway.spark.java import SparkMissing
 from spillway.spark.link import NamespaceError
 from spillway.spark.options import PEEK_LOCK, SECRET, OptionError, ReadOptions, access_options, read_options
 from spillway.spark.places import Place, PlaceError
-from spillway.spark.queries import stop_between_batches, stopped_by_signals
+from spillway.spark.queries import stopped_by_signals, wait_for_end
 from spillway.spark.reasons import reason_of
 from spillway.spark.remains import Remains
 from spillway.spark.session import Say, build_session, say_on_stderr
@@ -202,34 +202,21 @@ class Capture:
         failures = 0
         while not self.stopped.is_set():
             batches = self.summary.batches
-            try:
-                self._await(self._start(trigger))
+            error = wait_for_end(self._start(trigger), self.stopped, self.say)
+            if error is None:
                 return
-            except CaptureError as error:
-                failures = 1 if self.summary.batches > batches else failures + 1
-                if failures > failures_max:
-                    raise
-                self.summary.restarts += 1
-                self.say(f"{error}; starting again in {FAILURE_WAIT_S:.0f} s")
-                self._pause(FAILURE_WAIT_S)
+            failures = 1 if self.summary.batches > batches else failures + 1
+            if failures > failures_max:
+                raise CaptureError(reason_of(error)) from None
+            self.summary.restarts += 1
+            self.say(f"{reason_of(error)}; starting again in {FAILURE_WAIT_S:.0f} s")
+            self._pause(FAILURE_WAIT_S)
 
     def _pause(self, seconds: float) -> None:
         try:
             self.stopped.wait(seconds)
         except KeyboardInterrupt:
             self.stopped.set()
-
-    def _await(self, query: "StreamingQuery") -> None:
-        try:
-            while query.isActive and not self.stopped.wait(0.1):
-                pass
-        except KeyboardInterrupt:
-            self.stopped.set()
-        if self.stopped.is_set():
-            stop_between_batches(query, self.say)
-        error = query.exception()
-        if error is not None:
-            raise CaptureError(reason_of(error)) from None
 
     def _start(self, trigger: dict[str, Any]) -> "StreamingQuery":
         cores = max(2, self.spark.sparkContext.defaultParallelism)

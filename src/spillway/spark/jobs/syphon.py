@@ -30,14 +30,13 @@ from spillway.spark.depths import Backlogs, Depth, SecondaryError, name_of
 from spillway.spark.java import SparkMissing
 from spillway.spark.link import hub
 from spillway.spark.options import Access, OptionError, checked
-from spillway.spark.queries import NOT_BEGUN, TRIES_MAX, stop_between_batches, stopped_by_signals
+from spillway.spark.queries import NOT_BEGUN, TRIES_MAX, stopped_by_signals, wait_for_end
 from spillway.spark.reasons import reason_of
 from spillway.spark.restore import Ttl
 from spillway.spark.session import build_session, say_on_stderr
 from spillway.spark.tally import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, Tally
 
 if TYPE_CHECKING:
-    from pyspark.errors import StreamingQueryException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -48,7 +47,6 @@ BATCH_MESSAGES: Final = 50_000
 BACKLOG_QUEUES: Final = 10
 ROUNDS_IN_VAIN: Final = 2
 WATCH_INTERVAL_S: Final = 1.0
-LOOK_S: Final = 0.1
 DIED_AT_ONCE_S: Final = 60.0
 PATIENCE_S: Final = 15.0  # a busy destination wants ten seconds
 
@@ -233,23 +231,12 @@ class Syphon:
     def _round(self, depths: list[Depth]) -> None:
         """On a machine that is very busy Spark may give up on a Python process of its own before that has begun."""
         for tries in range(1, TRIES_MAX + 1):
-            error = self._await(self._start(depths, {"availableNow": True}))
+            error = wait_for_end(self._start(depths, {"availableNow": True}), self.stopped, say_on_stderr)
             if error is None:
                 return
             if tries == TRIES_MAX or NOT_BEGUN not in str(error):
                 raise error
             say_on_stderr("Spark could not start its Python process in time: once more")
-
-    def _await(self, query: "StreamingQuery") -> "StreamingQueryException | None":
-        """Until it ends or the job is stopped; what it died of."""
-        try:
-            while query.isActive and not self.stopped.wait(LOOK_S):
-                pass
-        except KeyboardInterrupt:
-            self.stopped.set()
-        if self.stopped.is_set():
-            stop_between_batches(query, say_on_stderr)
-        return query.exception()
 
     def _watch(self, depths: list[Depth]) -> None:
         """A namespace that is away is waited for. A query that dies is started again, unless it dies at once."""
@@ -257,7 +244,8 @@ class Syphon:
         died = 0
         while not self.stopped.is_set() and died < TRIES_MAX:
             began_s = time.monotonic()
-            error = self._await(self._start(depths, {"processingTime": f"{WATCH_INTERVAL_S} seconds"}))
+            query = self._start(depths, {"processingTime": f"{WATCH_INTERVAL_S} seconds"})
+            error = wait_for_end(query, self.stopped, say_on_stderr)
             if error is None:
                 break
             died = died + 1 if time.monotonic() - began_s < DIED_AT_ONCE_S else 1
