@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spillway.spark.session import SHORT_LIVED_JAVA, build_session
 from tests.paired.namespaces import Namespaces
 
 if TYPE_CHECKING:
@@ -17,15 +18,12 @@ DAEMON = ["pyspark.daemon", "pyspark.worker"]  # what Spark calls the process th
 class Ground:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        # Java machines that live for a minute do better without their best compiler.
-        os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        os.environ["JDK_JAVA_OPTIONS"] = SHORT_LIVED_JAVA
         self.namespaces = Namespaces(directory)
         self._spark: SparkSession | None = None
 
     def spark(self) -> "SparkSession":
         """Embedded, on two cores, with four attempts a task; started when it is first asked for."""
-        from spillway.spark.session import build_session
-
         if self._spark is None:
             self._spark = build_session("kills", master="local[2,4]")
         return self._spark

@@ -21,16 +21,16 @@ from typing import Any, TypeVar
 
 import pyspark
 
+from spillway.spark.home import light_home
 from spillway.spark.java import find_java
+from spillway.spark.session import SHORT_LIVED_JAVA
 
 MARK = "SPILLWAY_TEST_NODE"
-SPARK_HOME = Path(pyspark.__file__).parent
+SPARK_HOME = light_home(Path(pyspark.__file__).parent)
 STARTED_S_MAX = 120.0
 MIDDLE_S_MAX = 300.0
 ENDED_S_MAX = 10.0
 EXECUTOR_MEMORY = "512m"
-# Java machines that live for a minute, several on a core.
-SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ class Cluster:
             "SPARK_LOCAL_DIRS": str(directory / "local"),
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": SMALL,
+            "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_JAVA,
         }
         # A session of this process would leave its own way to Java here.
         for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS"):
@@ -213,7 +213,12 @@ class Cluster:
         """As the guide says: no `--py-files`, because the package is installed where the processes are."""
         line = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url]
         line += ["--driver-memory", "512m", "--executor-memory", EXECUTOR_MEMORY, "--executor-cores", "1"]
-        line += ["--driver-java-options", SMALL, "--conf", f"spark.executor.extraJavaOptions={SMALL}"]
+        line += [
+            "--driver-java-options",
+            SHORT_LIVED_JAVA,
+            "--conf",
+            f"spark.executor.extraJavaOptions={SHORT_LIVED_JAVA}",
+        ]
         line += ["--conf", "spark.ui.port=0", "--conf", "spark.ui.liveUpdate.period=20ms"]
         submitted = Submitted(
             f"{program.stem}-{len(self._nodes)}", [*line, str(program), *arguments], self._environment, self.directory

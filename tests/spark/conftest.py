@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spillway.spark.session import build_session
+from spillway.spark.session import SHORT_LIVED_JAVA, build_session
 from tests.paired.namespaces import Namespaces
 from tests.spark.bus import Bus
 from tests.tools.broker_process import BrokerProcess
@@ -40,8 +40,7 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(event_log: Path) -> "Iterator[SparkSession]":
     """On two cores, with four attempts a task, as embedded."""
     config = {
-        # A Java machine of a few minutes on two cores does better without its best compiler.
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.defaultJavaOptions": f"{SHORT_LIVED_JAVA} -Xms1g",  # all that it may have, from the beginning
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": event_log.as_uri(),
         "spark.eventLog.compress": "false",

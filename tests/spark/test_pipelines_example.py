@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
+import pyspark
 import pytest
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
 from spillway.client.control import ControlClient
 from spillway.spark.charges import RawRow, Tariff, plain_total
+from spillway.spark.home import light_home
 from spillway.spark.java import find_java
 from spillway.spark.ledger_files import rows_of
 from spillway.spark.prices import find_list, money
+from spillway.spark.session import SHORT_LIVED_JAVA
 from tests.spark.bus import run
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
 
@@ -29,8 +32,6 @@ KEPT = "/tmp/spillway-pipelines"
 SECRET = "SAS_KEY_VALUE"
 DAY_S = 86_400
 RUN_S_MAX = 250
-# Half of a short run is Java compiling itself.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONNECT_PORT = 15_002  # Spark's, and the command has no other
 
 
@@ -62,9 +63,10 @@ class Example:
                 **os.environ,
                 "BUS": self.broker.connection_string,
                 "JAVA_HOME": str(find_java().home()),
-                "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+                "JAVA_TOOL_OPTIONS": SHORT_LIVED_JAVA,
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": path,
+                "SPARK_HOME": str(light_home(Path(pyspark.__file__).parent)),
                 "SPARK_CONF_DIR": str(self.directory / "conf"),
             },
             stdout=subprocess.PIPE,

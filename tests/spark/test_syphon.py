@@ -170,19 +170,23 @@ def test_a_watch_forgets_reports_that_are_counted_and_messages_that_went_home_an
     backlog = Backlog(namespaces)
     queue = backlog.destination()
     backlog.fill(queue, 20)
-    config = config_for(backlog, watch=True, checkpoint=str(tmp_path))
+    config = config_for(backlog, watch=True, checkpoint=str(tmp_path), again_s=1.0)
     job = Syphon(spark, config)
     assert job.reports is not None
     reports = job.reports
     faults = RemoteFaults(namespaces.primary.connection_string)
-    faults.add(Fault("disabled", queue, ["attach"], count=1))
+    fault = faults.add(Fault("disabled", queue, ["attach"], count=1))
 
     def interrupt() -> None:
-        while len(backlog.ids_at(queue)) < 20:
-            time.sleep(0.1)
-        while list(reports.glob("*.jsonl")):
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            while not faults.get(fault.number).hit:  # it is for the syphon, not for whoever looks
+                time.sleep(0.05)
+            while len(backlog.ids_at(queue)) < 20:
+                time.sleep(0.1)
+            while list(reports.glob("*.jsonl")):
+                time.sleep(0.02)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)
     with ThreadPoolExecutor(1) as threads, stopped_by_signals(job.stop):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.lab.histories import EVENT, History
 from spillway.spark.jobs import availability, cost, metering, syphon
 from spillway.spark.metering_inputs import LedgerDirectory
-from spillway.spark.session import build_session, say_on_stderr
+from spillway.spark.session import SHORT_LIVED_JAVA, build_session, say_on_stderr
 
 if TYPE_CHECKING:
     from spillway.paired.events import Event
@@ -32,8 +32,7 @@ STARTED: Final = "started"
 STOPPED: Final = "stopped"
 REPORTED: Final = "reported"
 FAILED: Final = "failed"
-# A Java that lives for a minute or two does better without its best compiler: that one works for the hours after.
-JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+JAVA_OPTIONS: Final = f"{SHORT_LIVED_JAVA} -Xss4m"
 # The data is small: what Spark does to be quick with much of it takes longer than the work.
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",

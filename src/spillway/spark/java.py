@@ -116,11 +116,11 @@ def _brought() -> Java | None:
 
 
 def wrapped_home(java: Java, under: Path | None = None) -> Path:
-    """Puts that directory there, in the user's cache or else in the temporary directory."""
+    """Puts that directory there."""
     dropped = f"{_DROPPED}|{_DROPPED_SINCE_24}" if java.major >= 24 else _DROPPED
     text = _WRAPPER.format(java=java.program, dropped=dropped)
     name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:12]  # another Java, another directory
-    for parent in [under] if under is not None else _places(name):
+    for parent in [under] if under is not None else places(name):
         wrapper = parent / "bin" / "java"
         try:
             if not wrapper.is_file() or wrapper.read_text(encoding="utf-8") != text or not os.access(wrapper, os.X_OK):
@@ -137,7 +137,8 @@ def wrapped_home(java: Java, under: Path | None = None) -> Path:
     raise SparkMissing("no directory to put a java into: neither the user's cache nor the temporary one can be written")
 
 
-def _places(name: str) -> list[Path]:
+def places(name: str) -> list[Path]:
+    """Where a directory of ours may be put: in the user's cache, or else in the temporary directory."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     # In the temporary directory the name is not known before: nobody can have put a program of theirs there.
     return [Path(cache) / "spillway" / name, Path(tempfile.gettempdir()) / f"spillway-{secrets.token_hex(8)}"]

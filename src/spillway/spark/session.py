@@ -5,8 +5,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spillway.spark.home import light_home
 from spillway.spark.java import SparkMissing, find_java
 
 if TYPE_CHECKING:
@@ -32,7 +34,11 @@ EMBEDDED: Final[dict[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     # For what one machine holds; Spark's 200 are for a cluster.
     "spark.sql.shuffle.partitions": "8",
+    # The first `lower` of a session would try the other way on every character there is: two seconds.
+    "spark.sql.icu.caseMappings.enabled": "false",
 }
+# For a Java that lives for minutes: its best compiler works for the hours after, and its code need not be swept out.
+SHORT_LIVED_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=200m"
 
 Say = Callable[[str], None]
 
@@ -68,6 +74,8 @@ def build_session(
         # Workers are to be this Python: another one has not what this one has.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        if _are_workers_this_python(config or {}):
+            os.environ.setdefault("SPARK_HOME", str(light_home(Path(pyspark.__file__).parent)))
     builder = SparkSession.builder.appName(app_name)
     for name, value in _settings(master, ui, is_submitted, config or {}).items():
         builder = builder.config(name, value)
@@ -95,6 +103,11 @@ def _settings(master: str | None, ui: bool, is_submitted: bool, config: Mapping[
         quiet = resources.files("spillway.spark").joinpath("log4j2.properties")
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{quiet}"
     return settings | dict(config)
+
+
+def _are_workers_this_python(config: Mapping[str, str]) -> bool:
+    """Then PySpark is installed where they find it."""
+    return os.environ["PYSPARK_PYTHON"] == sys.executable and "spark.pyspark.python" not in config
 
 
 def _first_line(error: Exception) -> str:

@@ -38,7 +38,6 @@ SCHEMA: Final = (
     "reason string, messages bigint, size_bytes bigint, received bigint, seconds double, numbers array<bigint>"
 )
 IDLE_LOOK_S: Final = 15.0  # between two looks at backlog queues that have been empty for a while
-AGAIN_S: Final = 10.0  # messages that stay where they are, kept or in somebody's lock, are asked for again then
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ class SyphonPlan:
     report_dir: str = ""  # where tasks write down what they did, for the case that they die
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks: crash points
     is_watch: bool = False  # goes on for ever: a namespace that is away is waited for
+    again_s: float = 10.0  # messages that stay where they are, kept or in somebody's lock, are asked for again then
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "environment": dict(self.environment)})
@@ -159,7 +159,7 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_worth_it(self, total: int) -> bool:
         """Not one batch after the other for messages that stay where they are."""
         seen, at_s = self.looked
-        if self.left is None and total == seen and time.monotonic() - at_s < AGAIN_S:
+        if self.left is None and total == seen and time.monotonic() - at_s < self.plan.again_s:
             return False
         self.looked = (total, time.monotonic())
         return True

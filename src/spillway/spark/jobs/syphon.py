@@ -72,6 +72,7 @@ class SyphonConfig:
     secondary_ca_file: str = ""
     idle_s: float = 0.5
     patience_s: float = PATIENCE_S
+    again_s: float = 10.0  # a watch asks again for messages that stayed where they are
     events: str = ""  # a directory for lines of events (docs/events.md)
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks; for tests
     timeout_s: float = Access.timeout_s  # so long an answer of a namespace is waited for
@@ -280,6 +281,7 @@ class Syphon:
             "" if self.reports is None else str(self.reports),
             config.environment,
             config.watch,
+            config.again_s,
         )
         counts = self.spark.readStream.format(FORMAT).option(OPTION, plan.to_json()).load()
         # A checkpoint belongs to one query over the same backlog queues; Spark refuses another.
