@@ -46,12 +46,13 @@ test: lint test-python test-spark test-compiled ## everything: style, types, all
 
 test-python: $(DEV) $(JS)
 	@echo "test: the whole suite"
-	@$(PYTEST) -n $(JOBS) --dist loadfile --ignore tests/hostile --ignore tests/spark --results-file build/results.json
+	@$(PYTEST) -n $(JOBS) --dist loadfile --ignore tests/hostile -m "not spark_session and not spark_processes" --results-file build/results.json
 	@echo "test: bad input, one attack after the other against one broker, whose memory is watched"
 	@$(PYTEST) --results-file build/results-hostile.json tests/hostile
 
-# Two at a time: those that share one session, for a Java machine takes long to get going, and those that start processes
-# of their own, a cluster among them. Five minutes is what it should take; a run that hangs fails at the end of its budget.
+# All that needs Spark, two at a time: those that share one session, for a Java machine takes long to get going, and those
+# that start processes of their own, a cluster among them. Five minutes is what it should take; a run that hangs fails at
+# the end of its budget.
 test-spark: $(DEV)
 	@$(MAKE) --no-print-directory -j 2 --output-sync=line test-spark-session test-spark-processes
 
@@ -60,8 +61,8 @@ test-spark-session: $(DEV)
 	@$(PYTEST) --session-timeout $(SPARK_BUDGET_S) --results-file build/results-spark.json -m spark_session tests/spark
 
 test-spark-processes: $(DEV)
-	@echo "test: Spark in processes of its own: lab, cluster, example; and what needs none, inside $(SPARK_BUDGET_S) s"
-	@$(PYTEST) --session-timeout $(SPARK_BUDGET_S) --results-file build/results-spark-processes.json -m "not spark_session" tests/spark
+	@echo "test: Spark in processes of its own: lab, cluster, example, inside $(SPARK_BUDGET_S) s"
+	@$(PYTEST) --session-timeout $(SPARK_BUDGET_S) --results-file build/results-spark-processes.json -m spark_processes tests/spark
 
 test-compiled: $(DEV)
 	@if $(VENV_PYTHON) setup.py --can-compile; then \

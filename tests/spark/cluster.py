@@ -23,7 +23,7 @@ import pyspark
 
 from spillway.spark.home import light_home
 from spillway.spark.java import find_java
-from spillway.spark.session import SHORT_LIVED_JAVA
+from tests.spark.java import QUICK_JAVA
 
 MARK = "SPILLWAY_TEST_NODE"
 SPARK_HOME = light_home(Path(pyspark.__file__).parent)
@@ -163,7 +163,7 @@ class Cluster:
             "SPARK_LOCAL_DIRS": str(directory / "local"),
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_JAVA,
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         }
         # A session of this process would leave its own way to Java here.
         for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS"):
@@ -215,9 +215,9 @@ class Cluster:
         line += ["--driver-memory", "512m", "--executor-memory", EXECUTOR_MEMORY, "--executor-cores", "1"]
         line += [
             "--driver-java-options",
-            SHORT_LIVED_JAVA,
+            QUICK_JAVA,
             "--conf",
-            f"spark.executor.extraJavaOptions={SHORT_LIVED_JAVA}",
+            f"spark.executor.extraJavaOptions={QUICK_JAVA}",
         ]
         line += ["--conf", "spark.ui.port=0", "--conf", "spark.ui.liveUpdate.period=20ms"]
         submitted = Submitted(

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spillway.spark.session import SHORT_LIVED_JAVA, build_session
+from spillway.spark.session import build_session
 from tests.paired.namespaces import Namespaces
 from tests.spark.bus import Bus
+from tests.spark.java import QUICK_JAVA
 from tests.tools.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(event_log: Path) -> "Iterator[SparkSession]":
     """On two cores, with four attempts a task, as embedded."""
     config = {
-        "spark.driver.defaultJavaOptions": f"{SHORT_LIVED_JAVA} -Xms1g",  # all that it may have, from the beginning
+        "spark.driver.defaultJavaOptions": f"{QUICK_JAVA} -Xms1g",  # all that it may have, from the beginning
+        "spark.sql.shuffle.partitions": "2",  # of little data
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": event_log.as_uri(),
         "spark.eventLog.compress": "false",

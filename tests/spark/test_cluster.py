@@ -19,6 +19,8 @@ from tests.spark.bus import Bus
 from tests.spark.cluster import Cluster
 from tests.tools.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.spark_processes
+
 JOBS = Path(jobs.__file__).parent
 MESSAGES = 2_000
 BATCH_MESSAGES = 500

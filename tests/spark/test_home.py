@@ -45,6 +45,7 @@ def test_where_nothing_can_be_made_better_the_package_is_its_home(tmp_path: Path
     assert light_home(package) == package
 
 
+@pytest.mark.spark_processes
 def test_the_module_prints_it_and_sparks_own_command_runs_from_it() -> None:
     asked = subprocess.run([sys.executable, "-m", "spillway.spark.home"], capture_output=True, text=True, check=True)
     home = Path(asked.stdout.strip())

@@ -12,6 +12,8 @@ import pytest
 
 from tests.lab.test_runs import KEYS, last_line, left_behind, spillway_lab
 
+pytestmark = pytest.mark.spark_processes
+
 MESSAGES = 2_000
 ENDING_S = 90  # a Java that is just starting notices when it has started
 

@@ -23,9 +23,11 @@ from spillway.spark.home import light_home
 from spillway.spark.java import find_java
 from spillway.spark.ledger_files import rows_of
 from spillway.spark.prices import find_list, money
-from spillway.spark.session import SHORT_LIVED_JAVA
 from tests.spark.bus import run
+from tests.spark.java import QUICK_JAVA
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
+
+pytestmark = pytest.mark.spark_processes
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark-pipelines"
 KEPT = "/tmp/spillway-pipelines"
@@ -63,7 +65,7 @@ class Example:
                 **os.environ,
                 "BUS": self.broker.connection_string,
                 "JAVA_HOME": str(find_java().home()),
-                "JAVA_TOOL_OPTIONS": SHORT_LIVED_JAVA,
+                "JAVA_TOOL_OPTIONS": QUICK_JAVA,
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": path,
                 "SPARK_HOME": str(light_home(Path(pyspark.__file__).parent)),
