@@ -186,15 +186,15 @@ def test_shown_cents_add_up_to_the_rounded_sum() -> None:
 def test_a_submitted_job_says_in_one_line_what_is_wrong(
     spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert cost.main(["--metered", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    assert cost.main(["--metered", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "has no metered days" in capsys.readouterr().err
     monkeypatch.setenv("SPILLWAY_CONNECTION_STRING", "Endpoint=sb://x;SharedAccessKey=hidden")
-    assert metering.main(["--open-day", "--out", str(tmp_path / "out")]) == 1
+    assert metering.main(["--open-day", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
     assert said.startswith("spillway: SPILLWAY_CONNECTION_STRING: ") and "hidden" not in said
-    assert metering.main(["--ledger", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 1
+    assert metering.main(["--ledger", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
     assert "none is no directory" in capsys.readouterr().err
     write_sealed(tmp_path / "data", rows_of_two_months()[:9])
     arguments = ["--ledger", f"east={tmp_path / 'data'}", "--out", str(tmp_path / "out"), "--json"]
-    assert metering.main(arguments) == 1
+    assert metering.main(arguments) == 2
     assert "one name for several namespaces: east, west" in capsys.readouterr().err

@@ -23,7 +23,7 @@ def syphon(
     backlog_queues: Annotated[
         int, typer.Option(metavar="N", help="How many to look for where the key has no right Manage.", min=1, max=1_000)
     ] = 10,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until stopped by Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until stopped by Ctrl-C or SIGTERM.")] = False,
     checkpoint: Annotated[
         str, typer.Option(metavar="DIR", help="Where the query keeps its place; a temporary directory if none.")
     ] = "",

@@ -406,7 +406,7 @@ def main(arguments: list[str] | None = None) -> int:
         summary = run(build_session(APP), AvailabilityConfig(**given))
     except (AvailabilityError, SparkMissing) as error:
         sys.stderr.write(f"spillway: {error}\n")
-        return 1
+        return 1 if isinstance(error, SparkMissing) else 2
     lines = ["\t".join(row) for row in table_of(summary)] + words_of(summary)
     print(json.dumps(asdict(summary)) if is_json else "\n".join(lines))
     return 0

@@ -248,7 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
         summary = run(build_session(APP), CostConfig(given.metered, given.out, tariff, given.month))
     except (CostError, PriceListError, SparkMissing) as error:
         sys.stderr.write(f"spillway: {error}\n")
-        return 1
+        return 1 if isinstance(error, SparkMissing) else 2
     sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")
     return 0
 

@@ -271,7 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
         brokers = (("", ControlClient(os.environ.get(VARIABLE, ""), given.ca_file)),) if given.open_day else ()
     except ValueError as error:
         sys.stderr.write(f"spillway: {VARIABLE}: {error}\n")
-        return 1
+        return 2
     config = MeteringConfig(
         brokers=brokers,
         out=given.out,
@@ -284,7 +284,7 @@ def main(arguments: list[str] | None = None) -> int:
         summary = run(build_session(APP), config)
     except (MeteringError, ControlError, SparkMissing) as error:
         sys.stderr.write(f"spillway: {error}\n")
-        return 1
+        return 2 if isinstance(error, MeteringError) else 1
     sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")
     return 0
 
