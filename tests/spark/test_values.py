@@ -30,7 +30,8 @@ from spillway.spark.schema import schema_for
 from spillway.spark.values import text_of, type_name, value_of
 
 PROPERTIES = [
-    None, True, False, "text", "", "é\n", Symbol("symbol"), Char("é"), b"\x00\xff", uuid.uuid4(), UByte(255), UShort(1),
+    None, True, False, "text", "", "é\n", Symbol("symbol"), Char("é"), b"\x00\xff", uuid.UUID(int=2**127 + 7),
+    UByte(255), UShort(1),
     UInt(2**32 - 1), ULong(2**64 - 1), Byte(-128), Short(-1), Int(-(2**31)), 2**62, 1.5, float("inf"), Float(0.5),
     Timestamp(0), Timestamp(1_700_000_000_123), Timestamp(-1), Timestamp(2**62), Decimal64(b"12345678"),
     Decimal128(bytes(16)),
