@@ -46,7 +46,7 @@ test: lint test-python test-spark test-compiled ## everything: style, types, all
 
 test-python: $(DEV) $(JS)
 	@echo "test: the whole suite"
-	@$(PYTEST) -n $(JOBS) --dist loadfile --ignore tests/hostile -m "not spark_session and not spark_processes" --results-file build/results.json
+	@$(PYTEST) -n $(JOBS) --dist loadfile --ignore tests/hostile -m "not spark_session and not spark_processes" --results-file build/results.json tests
 	@echo "test: bad input, one attack after the other against one broker, whose memory is watched"
 	@$(PYTEST) --results-file build/results-hostile.json tests/hostile
 
