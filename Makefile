@@ -29,10 +29,12 @@ SERVE_ARGS ?= --dev
 ROUNDS ?= 20
 KILLS ?= 200
 CUTS ?= 60
+SEEDS ?= 400
+FIRST ?= 100000
 SPARK_KILLS ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest spark-kills powercut lab-soak load clean
+.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills powercut lab-soak load neighbours clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -105,6 +107,12 @@ spark-kills: $(DEV) ## syphon and capture on Spark, killed in every place, SPARK
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times
 	@$(VENV_PYTHON) tools/killtest.py --kills $(KILLS)
 
+sim: $(DEV) ## settings, commands, faults and crashes drawn at random, SEEDS=400 from FIRST=100000 on, every promise checked
+	@$(VENV_PYTHON) tools/sim.py --seeds $(SEEDS) --first $(FIRST)
+
+attack: $(DEV) $(COMPILED) ## ten minutes of attacks beside 20 honest clients: process, memory, disk, messages, latency
+	@PYTHONPATH=build/compiled $(VENV_PYTHON) tools/attack.py
+
 powercut: $(DEV) ## cut the power under load, CUTS=60 times, on ext4 and xfs (needs root and loop devices)
 	@$(VENV_PYTHON) tools/powercut.py --cuts $(CUTS)
 
@@ -113,6 +121,9 @@ lab-soak: $(DEV) $(COMPILED) ## every outage of the lab, ROUNDS=20 times each; g
 
 load: $(DEV) $(COMPILED) ## a million messages, 20,000 sessions, 10,000 entities: memory and start-up time
 	@$(VENV_PYTHON) tools/load.py
+
+neighbours: $(DEV) $(COMPILED) ## what an attacker costs a neighbour: sends of one beside ten attacks of the other
+	@$(VENV_PYTHON) tools/neighbours.py
 
 clean: ## remove what was built; .venv stays
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

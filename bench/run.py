@@ -7,6 +7,7 @@ from `amqpload`, a C client that costs about one microsecond a message; see benc
     bench/run.py                      everything, a few minutes
     bench/run.py --quick              one repetition, small counts: does it work, roughly how fast
     bench/run.py --only compiled,uncompiled --scenarios 1+1,w1
+    bench/run.py --only compiled --beside before=../before/build/compiled    two versions in one run
 """
 
 import argparse
@@ -154,7 +155,7 @@ def start_rabbit(stack: ExitStack, directory: Path) -> list[Target]:
     return targets
 
 
-def start_targets(stack: ExitStack, directory: Path, compiled: Path, only: set[str]) -> list[Target]:
+def start_targets(stack: ExitStack, directory: Path, compiled: Path, only: set[str], beside: list[str]) -> list[Target]:
     """Those asked for and present; what is missing is said, in one line each."""
     targets = []
     if "compiled" in only:
@@ -164,6 +165,13 @@ def start_targets(stack: ExitStack, directory: Path, compiled: Path, only: set[s
             print(f"bench: no compiled build in {compiled}, left out")
     if "uncompiled" in only:
         targets.append(start_ours(stack, directory, "uncompiled", SOURCES))
+    for each in beside:
+        name, _, path = each.partition("=")
+        if not Path(path, "spillway").is_dir():
+            sys.exit(
+                f"bench: --beside {each}: {path or 'nothing'} is no directory with spillway in it (NAME=DIRECTORY)"
+            )
+        targets.append(start_ours(stack, directory, name, Path(path).resolve()))
     if only & {"rabbit-classic", "rabbit-quorum"}:
         if RABBIT_SERVER.exists():
             targets += [target for target in start_rabbit(stack, directory) if target.name in only]
@@ -243,7 +251,7 @@ def ratios(first: Target, other: Target, name: str) -> str:
     other_rate, other_cpu = (other.median(name, key) for key in ("rate", "broker_cpu_us_per_msg"))
     if first is other or not (rate and cpu and other_rate and other_cpu):
         return ""
-    return f"{rate / other_rate:9.1f}{other_cpu / cpu:7.1f}"
+    return f"{rate / other_rate:9.2f}{other_cpu / cpu:7.2f}"
 
 
 def sync_us(directory: Path, count: int = 200) -> dict[str, float]:
@@ -304,6 +312,13 @@ def main() -> int:
     parser.add_argument("--scenarios", default=",".join(SCENARIOS))
     parser.add_argument("--only", default="compiled,uncompiled,rabbit-classic,rabbit-quorum")
     parser.add_argument("--compiled", type=Path, default=COMPILED, help="the compiled build")
+    parser.add_argument(
+        "--beside",
+        action="append",
+        default=[],
+        metavar="NAME=DIRECTORY",
+        help="another version, by its package's parent",
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "bench.json")
     parser.add_argument("--data", type=Path, help="where the brokers keep their data (a temporary directory)")
     chosen = parser.parse_args()
@@ -314,7 +329,7 @@ def main() -> int:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-", dir=chosen.data)))
         load = build_load_generator(directory)
         facts = machine(directory)
-        targets = start_targets(stack, directory, chosen.compiled, set(chosen.only.split(",")))
+        targets = start_targets(stack, directory, chosen.compiled, set(chosen.only.split(",")), chosen.beside)
         if not targets:
             sys.exit("bench: nothing to measure")
         wrong = measure_all(load, targets, names, chosen)

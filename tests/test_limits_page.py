@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from spillway.model import limits, rules
+from spillway.model.budget import connection_bytes_max, process_budget
 from spillway.model.quotas import CAN_BE_OFF, SETTABLE, Quotas
+from spillway.server.throttling import NEAR_PERCENT
+from tests.dialect import test_held
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "limits.md").read_text(encoding="utf-8")
 LINES = [line.strip("|") for line in PAGE.splitlines() if line.startswith("|")]
@@ -39,6 +42,9 @@ SAID = {
     "a frame": f"{limits.FRAME_BYTES_MAX // KB} KB",
     "silence before the first byte": f"{limits.HEADER_TIMEOUT_MS // 1000} s",
     "time to show a token": f"{limits.TOKEN_TIMEOUT_MS // 1000} s",
+    "frames of a connection before its first good token": f"{limits.STRANGER_FRAMES_PER_SECOND} a second",
+    "bytes of such frames that wait": f"{limits.STRANGER_UNREAD_BYTES_MAX // KB} KB",
+    "bad tokens of a connection": f"{limits.BAD_TOKENS_MAX}",
     "a connection that says nothing": f"{limits.IDLE_TIMEOUT_MS // 1000} s",
 }
 
@@ -68,3 +74,39 @@ def test_the_texts_of_refusals_name_limits_that_there_are() -> None:
     named = {name for path in sources for name in re.findall(r"\(limit ([a-z-]+)[);]", path.read_text("utf-8"))}
     assert named <= set(SETTABLE)
     assert len(named) >= 6
+
+
+# -- what clients can make the broker hold ------------------------------------------------------------------------
+
+HELD = [row for row in ROWS if len(row) == 5 and row[4].startswith("`test_")]
+SHARES = {row[0]: row[1:] for row in ROWS if row[0] in ("all connections of the process", "one connection")}
+
+
+def test_the_table_of_what_is_held_has_the_rows_that_its_test_walks() -> None:
+    walked = {row[1] for row in HELD if row[4] == "`test_a_connection_that_holds_more_than_its_bound_is_closed`"}
+    assert walked == set(test_held.ROWS)
+
+
+def test_every_promise_of_it_names_a_test_that_there_is() -> None:
+    root = Path(__file__).resolve().parent
+    named = {row[4].strip("`") for row in HELD}
+    defined: set[str] = set()
+    for room in ("dialect", "hostile", "broker", "server", "admin"):
+        for path in (root / room).glob("test_*.py"):
+            defined.update(re.findall(r"def (test_\w+)", path.read_text("utf-8")))
+    assert named <= defined, named - defined
+    assert len(HELD) >= 25
+
+
+def test_the_shares_are_those_in_use() -> None:
+    quotas = Quotas()
+    assert SHARES["all connections of the process"][1] == f"{quotas.held_bytes_max() // MB:,} MB"
+    assert SHARES["one connection"][1] == f"{connection_bytes_max(process_budget(quotas)) // MB} MB"
+    assert FIXED["locks of a namespace"] == "an eighth"
+    assert f"| locks of a namespace | an eighth | {quotas.lock_bytes_max() // MB} MB |" in PAGE
+    assert f"| rules of a namespace | an eighth | {quotas.rules_bytes_max() // MB:,} MB |" in PAGE
+    assert f"| one connection without a token | {limits.STRANGER_HELD_BYTES_MAX // KB} KB |" in PAGE
+    assert f"At {NEAR_PERCENT} % of `memory-mb`" in PAGE
+    quotas.set("memory-mb", 800)
+    parts = [quotas.held_bytes_max(), quotas.lock_bytes_max(), quotas.rules_bytes_max()]
+    assert parts == [200 * MB, 100 * MB, 100 * MB]

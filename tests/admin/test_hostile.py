@@ -378,6 +378,18 @@ def test_who_has_no_good_token_hears_401_and_nothing_else(client: Client) -> Non
     assert client.names() == []
 
 
+def test_a_token_for_the_bare_host_is_good_for_all_of_it(client: Client) -> None:
+    for resource, status in (
+        ("localhost", 200),
+        (f"localhost:{client.port}", 200),
+        ("LOCALHOST/$Resources", 200),
+        ("localhost/other", 401),
+        ("otherhost", 401),
+    ):
+        client.token = token(resource)
+        assert client.ask("GET", "/$Resources/queues").status == status, resource
+
+
 def test_a_token_for_an_entity_is_good_for_what_is_under_it(client: Client) -> None:
     host = f"https://localhost:{client.port}"
     client.token = token(f"{host}/t")

@@ -375,7 +375,7 @@ def test_rules(client: Any) -> None:
         client.create_rule("ruled", "sub", name, filter=wanted)
     client.create_rule("ruled", "sub", "acting", filter=TrueRuleFilter(), action=SqlRuleAction("SET seen = 1"))
     rules = {rule.name: rule for rule in client.list_rules("ruled", "sub")}
-    assert list(rules) == ["$Default", "sql", "correlation", "yes", "no", "acting"]
+    assert list(rules) == ["$Default", "acting", "correlation", "no", "sql", "yes"]
     assert rules["sql"].filter.sql_expression == "amount > @least AND kind = 'x'"
     assert rules["sql"].filter.parameters == {"@least": 5}
     assert rules["correlation"].filter.properties == {"text": "t", "number": 3, "when": WHEN}
@@ -525,7 +525,7 @@ def test_javascript_with_topics_and_rules(node: Node) -> None:
     node("createRule", "js-topic", "sub", "sql", {"sqlExpression": "n > @p", "sqlParameters": {"@p": 2}})
     node("createRule", "js-topic", "sub", "same", {"correlationId": "c", "applicationProperties": {"a": "b"}})
     rules = {rule["name"]: rule for rule in node("listRules", "js-topic", "sub")}
-    assert list(rules) == ["$Default", "sql", "same"]
+    assert list(rules) == ["$Default", "same", "sql"]
     assert rules["sql"]["filter"]["sqlParameters"] == {"@p": 2}
     assert rules["same"]["filter"]["applicationProperties"] == {"a": "b"}
     changed = rules["same"]

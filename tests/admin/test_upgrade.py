@@ -32,14 +32,14 @@ REFUSED: dict[str, tuple[int, dict[str, Any], str]] = {
     "no key at all": (400, {"Sec_WebSocket_Key": "\xfc\xfc"}, "16 bytes in Base64"),
     "two keys": (400, {"more": ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]}, "once"),
     "no sub-protocol": (400, {"without": ["Sec-WebSocket-Protocol"]}, "must offer AMQPWSB10"),
-    "another sub-protocol": (400, {"Sec_WebSocket_Protocol": "amqp, mqtt"}, "must offer AMQPWSB10"),
+    "another sub-protocol": (400, {"Sec_WebSocket_Protocol": "amqps, mqtt"}, "must offer AMQPWSB10"),
     "a body": (400, {"Content_Length": "5"}, "has no body"),
     "a body in chunks": (400, {"Transfer_Encoding": "chunked"}, "has no body"),
     "two tokens": (400, {"more": ["Authorization: x", "Authorization: y"]}, "'authorization' is there more than once"),
     "many lines": (431, {"more": [f"X-{number}: x" for number in range(200)]}, "at most 100 header lines"),
-    "a strange page": (403, {"Origin": "https://example.com"}, "may not connect"),
+    "a strange page": (403, {"Origin": "https://example.com"}, "may be the name of a web site"),
     "a page that hides": (403, {"Origin": "null"}, "may not connect"),
-    "a name that leads here": (403, {"Origin": "http://localhost.example.com:5672"}, "may not connect"),
+    "a name that leads here": (403, {"Origin": "http://localhost.example.com:5672"}, "of a web site"),
 }  # fmt: skip
 
 
@@ -73,6 +73,15 @@ def test_a_good_request_is_answered_with_the_sub_protocol(client: Client, change
     with RawWebSocket(client.port, **changed) as accepted:
         assert accepted.answer.startswith(b"HTTP/1.1 101 Switching Protocols\r\n"), accepted.answer
         assert re.search(rb"(?i)\r\nSec-WebSocket-Protocol: AMQPWSB10(\r|$)", accepted.answer)
+        accepted.say(frame(CLOSE))
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"), [("amqp", b"amqp"), ("AMQP, mqtt", b"amqp"), ("amqp, AMQPWSB10", b"AMQPWSB10")]
+)
+def test_the_registered_name_of_the_sub_protocol_is_taken_too(client: Client, offered: str, chosen: bytes) -> None:
+    with RawWebSocket(client.port, Sec_WebSocket_Protocol=offered) as accepted:
+        assert re.search(rb"\r\nSec-WebSocket-Protocol: " + chosen + rb"(\r|$)", accepted.answer), accepted.answer
         accepted.say(frame(CLOSE))
 
 

@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from spillway.admin.websocket import LINGERING_MAX, MESSAGE_BYTES, WebSockets, WebSocketStream
+from spillway.model.budget import lone_account
 from tests.hostile.websocket import BINARY, CLOSE, PING, TEXT, frame
 
 KERNEL_BYTES = 64 * 1024
@@ -221,3 +222,18 @@ async def test_a_client_that_hangs_up_in_the_middle_of_a_frame_has_left(both: Bo
     both.client.shutdown(socket.SHUT_WR)
     await both.until(lambda: both.reader.ends == ["eof", "lost"])
     assert both.reader.heard == b"wholehalf "
+
+
+@on_both_loops
+async def test_what_a_websocket_has_not_looked_at_is_charged(both: Both) -> None:
+    account = both.stream.account = lone_account()
+    seen: list[int] = []
+
+    def all_came() -> bool:
+        seen.append(account.held_bytes)
+        return len(both.reader.heard) == 5_000
+
+    await both.say(b"".join(frame(BINARY, b"x") for _ in range(5_000)))
+    await both.until(all_came)
+    await both.until(lambda: account.held_bytes == 0)
+    assert max(seen) > 5_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.amqp.connection import CLOSE_WAIT_MS, ConnectionOptions
+from spillway.amqp.connection import CLOSE_WAIT_MS, Connection, ConnectionOptions
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
     ConnectionClosed,
@@ -340,3 +340,22 @@ def test_bytes_may_come_one_at_a_time() -> None:
     wire.pump()
     wire.client.take(ConnectionOpened)
     wire.client.take(SessionBegun)
+
+
+def test_no_more_frames_are_read_than_the_owner_asks_for_and_the_rest_is_read_when_it_asks_again() -> None:
+    server = Connection(ConnectionOptions("server"), True, 0)
+    opening = AMQP_HEADER + encode_frame(0, Open("client")) + encode_frame(0, Begin(None, 0, 100, 100))
+    server.receive(opening, 0)
+    flows = encode_frame(0, Flow(0, 100, 0, 100)) * 10
+    server.receive(flows + flows[:5], 0, 4)
+    before = server.frames_count
+    assert server.is_cut
+    assert server.bytes_kept == len(flows) // 10 * 6 + 5
+    server.read_on(0, 0)
+    assert (server.frames_count, server.is_cut) == (before, True)
+    server.read_on(0, 6)
+    server.read_on(0, 1)
+    assert (server.frames_count, server.is_cut) == (before + 6, False)
+    server.receive(flows[5 : len(flows) // 10], 0, 1)
+    server.read_on(0, 1)
+    assert (server.frames_count, server.is_cut, server.bytes_kept) == (before + 7, False, 0)

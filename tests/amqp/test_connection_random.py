@@ -52,6 +52,7 @@ class Peer:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.next_ids: dict[int, int] = {}
+        self.delivery_id = LAST - 5
 
     def channel(self, die: int) -> int:
         mapped = sorted(self.connection.sessions_by_remote_channel)
@@ -132,9 +133,9 @@ class Peer:
         more, aborted = four % 3 == 0, four % 7 == 0
         if link is not None and link.partial is not None and three != 1:
             return Transfer(handle, None, None, None, None, more, aborted=aborted)
-        delivery_id = LAST - 5 if session is None or session.last_delivery_id < 0 else session.last_delivery_id + 1
+        self.delivery_id += four % 3 - 1  # repeated, ahead and back: any will do
         return Transfer(
-            handle, delivery_id & LAST, b"tag" if three != 2 else None, 0, three == 3, more, aborted=aborted
+            handle, self.delivery_id & LAST, b"tag" if three != 2 else None, 0, three == 3, more, aborted=aborted
         )
 
 

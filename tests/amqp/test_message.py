@@ -30,6 +30,7 @@ from spillway.amqp.message import (
     decode_header,
     decode_map,
     decode_properties,
+    decode_sequences,
     encode_amqp_sequence,
     encode_amqp_value,
     encode_data,
@@ -37,8 +38,8 @@ from spillway.amqp.message import (
     encode_map_section,
     encode_message,
     encode_properties,
+    in_plain_form,
     split_sections,
-    with_plain_descriptors,
 )
 from spillway.amqp.types import Described, Float, Int, Symbol, Timestamp, UByte, UInt, ULong
 from tests.amqp.values import ASCII, MAYBE_TEXT, SCALARS, TEXT, VALUES, around, same
@@ -179,29 +180,83 @@ def test_header_and_properties_are_written_in_full() -> None:
     assert encode_map_section(MESSAGE_ANNOTATIONS, {}).hex() == "005372c10100"
 
 
+_EMPTY: dict[int, object] = {HEADER: [], PROPERTIES: [], DATA: b"", AMQP_VALUE: None, AMQP_SEQUENCE: []}
+
+
+def message_of(codes: list[int]) -> bytes:
+    return b"".join([section(code, _EMPTY.get(code, {})) for code in codes])
+
+
 @pytest.mark.parametrize(
     "codes",
     [
-        [PROPERTIES, HEADER],
         [HEADER, HEADER],
-        [MESSAGE_ANNOTATIONS, DELIVERY_ANNOTATIONS],
-        [APPLICATION_PROPERTIES, PROPERTIES],
-        [DATA, PROPERTIES],
+        [HEADER, PROPERTIES, HEADER],
+        [DATA, DELIVERY_ANNOTATIONS, DELIVERY_ANNOTATIONS],
+        [MESSAGE_ANNOTATIONS, DATA, MESSAGE_ANNOTATIONS],
+        [PROPERTIES, HEADER, PROPERTIES],
+        [APPLICATION_PROPERTIES, DATA, APPLICATION_PROPERTIES],
         [DATA, AMQP_VALUE],
         [DATA, AMQP_SEQUENCE],
         [AMQP_SEQUENCE, DATA],
+        [AMQP_VALUE, DATA],
+        [DATA, FOOTER, AMQP_VALUE],
+        [FOOTER, DATA, AMQP_SEQUENCE],
         [AMQP_VALUE, AMQP_VALUE],
-        [FOOTER, DATA],
+        [AMQP_VALUE, HEADER, AMQP_VALUE],
         [FOOTER, FOOTER],
-        [DATA, FOOTER, DATA],
+        [FOOTER, DATA, FOOTER],
         [0x6F],
         [0x79],
         [0x24],
     ],
 )
-def test_sections_out_of_order_twice_or_unknown_are_refused(codes: list[int]) -> None:
-    values: dict[int, object] = {HEADER: [], PROPERTIES: [], DATA: b"", AMQP_VALUE: None, AMQP_SEQUENCE: []}
-    refused(b"".join([section(code, values.get(code, {})) for code in codes]))
+def test_sections_twice_of_two_kinds_of_body_or_unknown_are_refused(codes: list[int]) -> None:
+    refused(message_of(codes))
+
+
+@pytest.mark.parametrize("body", [[DATA, DATA], [AMQP_SEQUENCE, AMQP_SEQUENCE], [AMQP_VALUE]])
+def test_sections_come_in_any_order_and_are_put_in_theirs(body: list[int]) -> None:
+    """The Python SDK writes delivery annotations behind the body, rhea the footer before it."""
+    codes = [HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, *body, FOOTER]
+    in_order = message_of(codes)
+    assert split(in_order).is_plain
+    dice = random.Random(1)
+    for _ in range(200):
+        shuffled = codes[:]
+        while shuffled == codes:
+            dice.shuffle(shuffled)
+        raw = message_of(shuffled)
+        sections = split(raw)
+        assert not sections.is_plain
+        assert sections.body_kind == body[0]
+        assert len(decode_data_bodies(raw, sections)) == body.count(DATA)
+        assert in_plain_form(raw, Budget()) == in_order
+
+
+def test_sequences_are_read_one_after_the_other_whatever_lies_between() -> None:
+    raw = encode_amqp_sequence([1, 2]) + section(FOOTER, {}) + encode_amqp_sequence([3])
+    assert decode_sequences(raw, split(raw)) == [1, 2, 3]
+    assert decode_sequences(encode_data(b"x"), split(encode_data(b"x"))) == []
+
+
+def test_what_stands_in_sections_out_of_order_is_found() -> None:
+    raw = (
+        encode_data(b"one")
+        + section(FOOTER, {Symbol("f"): 1})
+        + encode_data(b"two")
+        + encode_properties(Properties("id"))
+        + section(DELIVERY_ANNOTATIONS, {Symbol("d"): 2})
+        + section(HEADER, [True])
+    )
+    sections = split(raw)
+    assert [raw[at:end] for at, end in decode_data_bodies(raw, sections)] == [b"one", b"two"]
+    assert decode_properties(raw, sections).message_id == "id" and decode_header(raw, sections).durable
+    assert decode_map(raw, sections.footer) == {"f": 1}
+    plain = in_plain_form(raw, Budget())
+    sections = split(plain)
+    assert [plain[at:end] for at, end in decode_data_bodies(plain, sections)] == [b"one", b"two"]
+    assert decode_map(plain, sections.delivery_annotations) == {"d": 2}
 
 
 @pytest.mark.parametrize(
@@ -317,7 +372,7 @@ def test_descriptors_in_other_forms_are_read_and_can_be_made_plain() -> None:
     assert not sections.is_plain
     assert decode_header(odd, sections).durable and decode_properties(odd, sections).message_id == "id"
     assert [odd[at:end] for at, end in decode_data_bodies(odd, sections)] == [b"x", b"y"]
-    assert with_plain_descriptors(odd, Budget()) == plain
+    assert in_plain_form(odd, Budget()) == plain
 
 
 def test_sequences_repeat_and_absent_sections_are_marked() -> None:

@@ -7,14 +7,18 @@ from spillway.broker.commands import (
     CancelScheduled,
     Peek,
     ReceiveDeferred,
+    RenewLocks,
     Schedule,
     UpdateDisposition,
 )
-from spillway.broker.effects import Deleted, Done, Failed, Messages, Scheduled
+from spillway.broker.effects import Deleted, Done, Failed, Load, Messages, Renewed, Scheduled
+from spillway.model import limits
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import MessageNotFound
 from spillway.model.message import ACTIVE, DEFERRED, SCHEDULED
+from spillway.model.records import Query
 from spillway.model.settlement import ABANDON, COMPLETE, DEFER, Settlement
+from spillway.store.memory import MemoryJournal
 from spillway.testing.core import message
 from tests.broker.line import RECEIVER, Line, bodies, delivered
 
@@ -152,7 +156,31 @@ def test_abandoning_a_deferred_message_keeps_it_deferred_and_counts(line: Line) 
     assert peek(line) == [(number, DEFERRED)]
     (again,) = line.apply(ReceiveDeferred(502, "q", [number], False))
     assert isinstance(again, Messages)
-    assert again.messages[0].delivery_count == 1
+    assert again.messages[0].delivery_count == 2  # deferring was the first
+
+
+def test_deferring_counts_as_a_delivery_and_is_never_the_last(line: Line) -> None:
+    (number,) = defer(line, b"a")
+    for count in range(1, 15):
+        (found,) = line.apply(ReceiveDeferred(500, "q", [number], False))
+        assert isinstance(found, Messages)
+        assert found.messages[0].delivery_count == count
+        line.apply(UpdateDisposition(501, "q", found.lock_tokens, Settlement(DEFER)))
+    assert peek(line) == [(number, DEFERRED)]
+
+
+def test_a_session_id_is_ignored_where_there_are_no_sessions(line: Line) -> None:
+    """JavaScript sends the one of the message along."""
+    (number,) = defer(line, b"a")
+    (found,) = line.apply(ReceiveDeferred(500, "q", [number], False, "some session"))
+    assert isinstance(found, Messages)
+    (renewed,) = line.apply(RenewLocks(501, "q", found.lock_tokens, "some session"))
+    assert isinstance(renewed, Renewed)
+    (browsed,) = line.apply(Peek(502, "q", 1, 10, "some session"))
+    assert isinstance(browsed, Messages) and len(browsed.messages) == 1
+    (done,) = line.apply(UpdateDisposition(503, "q", found.lock_tokens, Settlement(COMPLETE), "some session"))
+    assert isinstance(done, Done)
+    assert peek(line) == []
 
 
 def test_a_deferred_message_that_is_locked_cannot_be_received_by_another(line: Line) -> None:
@@ -236,3 +264,91 @@ def test_a_deferred_message_settled_while_another_asks_for_it_does_not_come_back
     )
     assert [type(effect) for effect in said] == [Failed, Done]
     assert peek(line) == []
+
+
+# -- how much is asked of the store at a time --------------------------------------------------------------------------
+
+
+class Asking(Line):
+    """Keeps what was asked of the store."""
+
+    def __init__(self, settings: EntitySettings | None = None) -> None:
+        self.asked: list[Query] = []
+        super().__init__(settings)
+
+    def make_journal(self) -> MemoryJournal:
+        asked = self.asked
+
+        class Kept(MemoryJournal):
+            def load(self, query: Query, ticket: int) -> None:
+                asked.append(query)
+                super().load(query, ticket)
+
+        return Kept()
+
+
+def test_browsing_many_asks_for_some_at_a_time_and_shows_all_of_them() -> None:
+    line = Asking()
+    line.send_many(3_500)
+    line.asked.clear()
+    assert [number for number, _ in peek(line, 1, 1_200)] == list(range(1, 1_201))
+    assert [query.count for query in line.asked] == [1_000, 200]
+
+
+def test_what_it_takes_to_hold_messages_counts_towards_the_bytes_that_are_browsed() -> None:
+    """Of many small ones a part is shown; whoever browses asks for the next."""
+    line = Line()
+    line.send_many(3_500)
+    shown = peek(line, 1, 3_200)
+    assert len(shown) == 2_000
+    assert peek(line, 2_001, 3_200)[0][0] == 2_001
+
+
+def test_browsing_a_session_goes_on_behind_what_it_looked_at() -> None:
+    settings = EntitySettings()
+    settings.requires_session = True
+    line = Asking(settings)
+    for _ in range(5):
+        line.send(*[message(b"x", session_id="many", scheduled_ms=line.now_ms + 9_000) for _ in range(500)])
+    line.send(message(b"few", session_id="few"))
+    line.asked.clear()
+    (answer,) = line.apply(Peek(700, "q", 0, 5, "few"))
+    assert isinstance(answer, Messages)
+    assert [stored.message.raw for stored in answer.messages] == [b"few"]
+    assert len(line.asked) == 3
+
+
+def test_a_batch_delete_that_finds_nothing_old_enough_asks_once() -> None:
+    asking = Asking()
+    asking.send_many(5_000)
+    asking.asked.clear()
+    (deleted,) = asking.apply(BatchDelete(700, "q", 4_000, asking.now_ms))
+    assert isinstance(deleted, Deleted)
+    assert deleted.count == 0
+    assert len(asking.asked) == 1  # it was ten: all there are
+
+
+def test_messages_named_by_number_are_read_some_hundred_at_a_time_and_nothing_between() -> None:
+    line = Asking()
+    due_ms = line.now_ms + 9_000
+    numbers = [number for _ in range(3) for number in schedule(line, due_ms, *[b"x"] * 400)]
+    line.asked.clear()
+    said = line.apply(CancelScheduled(700, "q", numbers), CancelScheduled(701, "q", numbers[:1]))
+    assert [type(effect) for effect in said] == [Done, Failed]
+    assert [query.count for query in line.asked] == [500, 500, 200, 1]
+    assert peek(line) == []
+
+
+def test_a_few_are_browsed_at_once_and_the_others_wait_for_them() -> None:
+    """Whoever asks: what is read for them is in memory until it is answered."""
+    line = Line()
+    line.send_many(3)
+    peeks = [Peek(100 + number, "q", 0, 10) for number in range(3 * limits.PEEKS_AT_ONCE)]
+    decided = line.namespace.apply(list(peeks), line.now_ms)
+    loads = [effect for effect in decided.effects if isinstance(effect, Load)]
+    assert len(loads) == limits.PEEKS_AT_ONCE
+    for load in loads:
+        line.journal.load(load.query, load.to)
+    answers = [effect for effect in line.apply() if isinstance(effect, Messages)]
+    assert sorted(answer.to for answer in answers) == [peek.request_id for peek in peeks]
+    assert all(len(answer.messages) == 3 for answer in answers)

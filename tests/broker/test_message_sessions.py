@@ -198,6 +198,50 @@ def test_a_session_lock_that_ends_detaches_its_receiver_and_counts_what_it_held(
     assert [delivery.stored.delivery_count for delivery in talks.credit(11)] == [1, 1]
 
 
+def deleting(talks: Talks, link_id: int, session_id: str | None) -> list[Effect]:
+    return talks.apply(AttachReceiver(link_id, "q", True, SessionWish(session_id, 1_000)))
+
+
+def test_a_receiver_that_deletes_stays_when_its_lock_runs_out_while_it_is_idle(talks: Talks) -> None:
+    """As on Azure: it has no lock on any message, and nobody else wants the session."""
+    deleting(talks, 10, "a")
+    assert talks.step(LOCK_MS) == []
+    assert talks.step(10 * LOCK_MS) == []
+    talks.send("a", b"a1")
+    assert talks.receive(10) == [b"a1"]
+    renewed = talks.ask(RenewSession(500, "q", "a"))
+    assert isinstance(renewed, Renewed)
+    (refused,) = talks.accept(11, "a")  # it is held again
+    assert isinstance(refused, Refused)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_who_wants_its_session_takes_it_from_a_receiver_that_deletes_and_is_idle(talks: Talks, named: bool) -> None:
+    deleting(talks, 10, "a")
+    talks.step(LOCK_MS)
+    talks.send("a", b"a1")
+    detached, attached = talks.accept(11, "a" if named else None)
+    assert isinstance(detached, Detached) and detached.to == 10 and isinstance(detached.error, SessionLockLost)
+    assert isinstance(attached, Attached) and attached.session_id == "a"
+    assert talks.receive(11) == [b"a1"]
+
+
+def test_who_waits_for_a_session_gets_the_one_that_is_idle_when_it_has_a_message(talks: Talks) -> None:
+    deleting(talks, 10, "a")
+    talks.step(LOCK_MS)
+    assert talks.accept(11, None) == []
+    effects = talks.send("a", b"a1")
+    assert [type(effect) for effect in effects] == [Detached, Attached, SendSettled]
+    assert talks.receive(11) == [b"a1"]
+
+
+def test_a_receiver_that_deletes_loses_its_session_while_somebody_waits_for_one(talks: Talks) -> None:
+    deleting(talks, 10, "a")
+    assert talks.accept(11, None, 10 * LOCK_MS) == []
+    (detached,) = talks.step(LOCK_MS)
+    assert isinstance(detached, Detached) and detached.to == 10
+
+
 def test_renewing_a_session_keeps_it_and_only_it(talks: Talks) -> None:
     talks.accepted(10, "a")
     talks.accepted(11, "b")
@@ -282,15 +326,15 @@ def test_state_is_kept_over_holders_and_restarts(talks: Talks) -> None:
     assert cleared.state is None
 
 
-def test_sessions_are_listed_by_messages_or_by_their_last_change_of_state(talks: Talks) -> None:
+def test_sessions_are_listed_by_messages_and_state_or_by_their_last_change_of_state(talks: Talks) -> None:
     for session_id in ("c", "a", "b"):
         talks.send(session_id, b"x")
     talks.accepted(10, "z")
     since_ms = talks.now_ms
     talks.ask(SetSessionState(500, "q", "z", b"s"))
-    with_messages = talks.ask(ListSessions(501, "q", NEVER, 1, 10))
-    assert isinstance(with_messages, SessionNames)
-    assert with_messages.names == ["b", "c"]
+    in_use = talks.ask(ListSessions(501, "q", NEVER, 1, 10))
+    assert isinstance(in_use, SessionNames)
+    assert in_use.names == ["b", "c", "z"]
     changed = talks.ask(ListSessions(502, "q", since_ms, 0, 10))
     assert isinstance(changed, SessionNames)
     assert changed.names == ["z"]
@@ -341,6 +385,9 @@ def test_plain_receivers_and_session_receivers_keep_to_their_own_entities(talks:
     (refused,) = talks.apply(AttachReceiver(10, "q", False))
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, NotAllowed)
+    # The sentence that Microsoft's tests look for.
+    text = "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
+    assert refused.error.description.startswith(text)
     talks.apply(CreateEntity(500, QUEUE, "plain", EntitySettings()))
     (refused,) = talks.apply(AttachReceiver(11, "plain", False, SessionWish("a", 10)))
     assert isinstance(refused, Refused)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillway.broker.commands import AttachSender, DiskNearlyFull, Send
+from spillway.broker.commands import AttachSender, DiskMeasured, Send
 from spillway.broker.effects import Attached, Effect, Refused, SendSettled
 from spillway.model import limits
 from spillway.model.entity import EntitySettings
@@ -118,11 +118,11 @@ def test_a_send_on_a_link_that_is_gone_is_dropped_without_a_word(line: Line) -> 
 
 def test_a_nearly_full_disk_refuses_sends_and_still_lets_receive(line: Line) -> None:
     line.send(message(b"before"))
-    line.apply(DiskNearlyFull(True))
+    line.apply(DiskMeasured(limits.DISK_RESERVE_BYTES - 1))
     refused = outcome(line.send(message(b"during")))
     assert isinstance(refused.error, ServerBusy)
     assert refused.error.retryable
     line.attach(deletes=True)
     assert bodies(line.receive()) == [b"before"]
-    line.apply(DiskNearlyFull(False))
+    line.apply(DiskMeasured(limits.DISK_RESERVE_BYTES))
     assert outcome(line.send(message(b"after"))).error is None

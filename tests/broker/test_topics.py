@@ -21,8 +21,10 @@ from spillway.broker.commands import (
     Settle,
     UpdateEntity,
 )
+from spillway.broker.decided import Decided
 from spillway.broker.effects import Deliver, Detached, Done, Effect, Failed, Refused, Rules, Scheduled, SendSettled
 from spillway.broker.namespace import Namespace
+from spillway.broker.topic import Subscription
 from spillway.dialect.admission import admit
 from spillway.dialect.properties import EncodedAccess
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
@@ -36,7 +38,7 @@ from spillway.model.errors import (
 )
 from spillway.model.message import NEVER, Message
 from spillway.model.quotas import Quotas
-from spillway.model.records import ROW_BYTES
+from spillway.model.records import ROW_BYTES, EntityPut
 from spillway.model.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from spillway.model.settlement import DEAD_LETTER, Settlement
 from spillway.testing.core import Core
@@ -250,10 +252,35 @@ def test_rules_are_added_listed_and_removed(news: News) -> None:
     news.send("color=blue")
     news.send("color=red")
     assert news.received("a") == ["color=red"]
-    assert isinstance(news.error(AddRule(503, path, sql("RED", "1=1"))), EntityAlreadyExists)
+    again = news.error(AddRule(503, path, sql("RED", "1=1")))
+    assert isinstance(again, EntityAlreadyExists)
+    assert (
+        again.description
+        == f"The messaging entity '{news.namespace.directory.namespace}:Topic:news|a|RED' already exists."
+    )
     assert isinstance(news.error(RemoveRule(504, path, "gone")), EntityNotFound)
     assert isinstance(news.error(AddRule(505, path, sql("bad", "color ="))), ArgumentError)
     assert isinstance(news.error(AddRule(506, "news", sql("x", "1=1"))), NotAllowed)
+
+
+def test_rules_are_listed_by_name_whatever_came_first(news: News) -> None:
+    news.subscribe("a")
+    path = "news/Subscriptions/a"
+
+    def listed(skip: int, top: int) -> list[str]:
+        (answer,) = news.apply(ListRules(500, path, skip, top))
+        assert isinstance(answer, Rules)
+        return [rule.name for rule in answer.rules]
+
+    for name in ("sql", "Middle", "a"):
+        news.ok(AddRule(501, path, sql(name, "1=1")))
+    assert listed(0, 100) == ["$Default", "a", "Middle", "sql"]
+    assert [listed(skip, 1) for skip in range(5)] == [["$Default"], ["a"], ["Middle"], ["sql"], []]
+    news.ok(RemoveRule(502, path, "$Default"))
+    news.ok(AddRule(503, path, sql("b", "1=1")))
+    assert listed(0, 100) == ["a", "b", "Middle", "sql"], "as it is now, not as it was when last listed"
+    news.restart()
+    assert listed(1, 2) == ["b", "Middle"]
 
 
 def test_a_changed_subscription_keeps_its_rules(news: News) -> None:
@@ -415,3 +442,44 @@ def test_the_rules_of_a_subscription_count_when_it_is_made() -> None:
         (answer,) = made(name, rule_count)
         assert isinstance(answer, Done if is_made else Failed), (name, rule_count)
         assert not isinstance(answer, Failed) or isinstance(answer.error, QuotaExceeded)
+
+
+def test_a_rule_in_the_store_that_cannot_be_understood_dead_letters_and_the_others_stand(news: News) -> None:
+    news.subscribe("a", sql("good", "size = 1"), sql("bad", "size = 2"))
+    directory = news.namespace.directory
+    subscription = directory.queues["news/subscriptions/a"]
+    subscription.settings.rules[1] = sql("bad", "size ~~ 2")
+    directory.remember(subscription, decided := Decided(1, news.namespace.ledger, news.namespace.throttle.disk))
+    news.journal.submit(decided.turn, 9)
+    news.restart()
+    news.apply(AttachSender(1, "news"))
+    news.send("size=1")
+    assert news.received("a") == ["size=1"]
+    (dead,) = news.deliveries("a/$DeadLetterQueue")
+    assert dead.stored.overlay is not None
+    assert "'bad' cannot be understood" in str(dead.stored.overlay.dead_letter_description)
+
+
+def test_a_rule_that_is_added_or_removed_leaves_the_others_compiled_and_is_written_once(news: News) -> None:
+    news.subscribe("s", *[sql(f"r{number}", f"n = {number}") for number in range(50)])
+    news.send("n=7")
+    subscription = news.namespace.directory.queues["news/subscriptions/s"]
+    assert isinstance(subscription, Subscription)
+    before = list(subscription.compiled)
+    assert None not in before
+    decided = news.namespace.apply([AddRule(700, subscription.path, sql("more", "n = 50"))], news.now_ms)
+    assert subscription.compiled == [*before, None]
+    ((put, dead_letters),) = decided.turn.groups
+    assert isinstance(put, EntityPut) and isinstance(dead_letters, EntityPut)
+    assert '"more"' in put.settings and '"rules"' not in dead_letters.settings
+    news.journal.submit(decided.turn, 1_000)
+    news.ok(RemoveRule(701, subscription.path, "r3"))
+    assert subscription.compiled == [*before[:3], *before[4:], None]
+    news.send("n=3")
+    news.send("n=50")
+    assert news.received("s") == ["n=7", "n=50"]
+    news.restart()
+    news.apply(AttachSender(1, "news"))
+    news.send("n=50")
+    news.send("n=3")
+    assert news.received("s") == ["n=50"]

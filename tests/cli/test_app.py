@@ -26,15 +26,16 @@ def test_version_says_what_is_running() -> None:
     done = spillway("version")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["spillway", "hot", "python:", "sqlite:"]
+    assert [line.split()[0] for line in lines] == ["spillway", "build:", "python:", "sqlite:"]
     assert done.stderr == ""
 
 
 def test_version_as_json_is_one_object() -> None:
     facts = json.loads(spillway("version", "--json").stdout)
-    assert set(facts) == {"version", "hot_rooms", "python", "sqlite", "apsw"}
+    assert set(facts) == {"version", "hot_rooms", "not_compiled_because", "python", "sqlite", "apsw"}
     assert facts["hot_rooms"] == hot_rooms_state()
     assert facts["hot_rooms"] in ("compiled", "interpreted")
+    assert (facts["not_compiled_because"] == "") == (facts["hot_rooms"] == "compiled")
 
 
 def test_help_lists_every_command_and_loads_no_room() -> None:
@@ -70,6 +71,49 @@ def test_without_a_command_the_help_is_shown() -> None:
     done = spillway()
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == spillway("--help").stdout
+
+
+@pytest.mark.parametrize("name", ["key", "fault", "clock", "pipeline"])
+def test_a_group_without_a_command_shows_its_help_as_help_and_says_what_is_missing(name: str) -> None:
+    done = spillway(name)
+    assert done.returncode == 2
+    assert done.stdout == spillway(name, "--help").stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"spillway: which one: python -m spillway {name} ")
+    assert " | " in line
+
+
+NO_SPARK = {
+    "capture": ("--entity", "q", "--out", "made"),
+    "replay": ("--captured", "made", "--to", "q"),
+    "metering": ("--ledger", "made", "--out", "made"),
+}
+
+
+@pytest.mark.parametrize(("job", "options"), NO_SPARK.items(), ids=NO_SPARK.keys())
+def test_every_job_says_the_same_without_spark(tmp_path: Path, job: str, options: tuple[str, ...]) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(\"No module named 'pyspark'\")\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    connection = "Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=b"
+    done = spillway("pipeline", job, *options, PYTHONPATH=path, SPILLWAY_CONNECTION_STRING=connection)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert "Spark is not installed (No module named 'pyspark'): pip install 'spillway[spark]'" in line
+
+
+SECRETS = {
+    "capture": ("--entity", "q", "--out", "made", "--secret", "env:NOT_THERE"),
+    "replay": ("--captured", "made", "--to", "q", "--secret", "env:NOT_THERE"),
+    "syphon": ("--primary", "env:NOT_THERE", "--secondary", "env:NOT_THERE"),
+}
+
+
+@pytest.mark.parametrize(("job", "options"), SECRETS.items(), ids=SECRETS.keys())
+def test_a_secret_that_is_not_there_is_named_as_it_was_typed(job: str, options: tuple[str, ...]) -> None:
+    done = spillway("pipeline", job, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"spillway: pipeline {job}: env:NOT_THERE: there is no environment variable NOT_THERE")
 
 
 def test_help_says_what_a_value_is_and_that_a_flag_has_none() -> None:

@@ -316,7 +316,7 @@ def test_a_fault_of_ours_in_the_middle_of_a_request_shows_no_token(
     assert http.token is not None
 
     class Broken:
-        def judge(self, token: str, path: str, sent: str, where: str) -> Any:
+        def judge(self, token: str, path: str, sent: str, host: str, where: str) -> Any:
             raise ValueError(f"cannot read {token} of {live.connection_string}")
 
     http.ask("GET", "/q")

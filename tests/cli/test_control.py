@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from spillway.cli.status import shown
+from spillway.client.control import ControlClient, ControlError
 from spillway.server.keys import DEVELOPMENT_KEY, KEY_NAME
 from tests.wire.live import LiveBroker
 
@@ -88,3 +90,41 @@ def test_a_namespace_beside_a_connection_string_is_a_contradiction(broker: LiveB
     done = status("--namespace", "wire", connection_string=broker.connection_string)
     assert done.returncode == 2
     assert "leads to one namespace" in done.stderr
+
+
+def test_what_every_entity_holds_is_a_table(broker: LiveBroker) -> None:
+    queue = broker.queue()
+    broker.send(queue, "one")
+    broker.send(queue, "two")
+    done = status(connection_string=broker.connection_string)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not set("{}[]'") & set(done.stdout)
+    (line,) = [line for line in done.stdout.splitlines() if line.endswith(f"  {queue}")]
+    assert line.split() == ["2", "0", "0", "0", queue]
+    assert "active  scheduled  deferred  dead letters  queue, topic or subscription" in done.stdout
+    as_json = json.loads(status("--json", connection_string=broker.connection_string).stdout)
+    (entity,) = [each for each in as_json["entities"] if each["path"] == queue]
+    assert entity["active"] == 2
+    assert as_json["left_out"] == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({}, "none"),
+        ([], "none"),
+        ({"operations": 1_200, "memory": 1}, "operations 1,200, memory 1"),
+        ([{"path": "orders", "reason": "x"}, {"path": "b", "reason": "y"}], "path orders, reason x; path b, reason y"),
+        (True, "yes"),
+        (12_345, "12,345"),
+    ],
+)
+def test_facts_are_written_for_people(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_what_the_broker_says_is_said_without_the_codes_for_programs(broker: LiveBroker) -> None:
+    with pytest.raises(ControlError) as refused:
+        ControlClient(broker.connection_string).ask("POST", "clock", {"advance_s": "x"})
+    assert refused.value.status == 400
+    assert "SubCode" not in refused.value.text

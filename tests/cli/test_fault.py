@@ -74,7 +74,7 @@ def test_faults_are_added_listed_removed_and_cleared_in_words(broker: LiveBroker
     ]
     assert fault("list").out.splitlines()[0] == shown
     assert fault("remove", "2") == (0, "Removed: Fault 2: drop on send of typo: struck 0 of 0\n", "")
-    assert fault("clear") == (0, "Removed 1 faults.\n", "")
+    assert fault("clear") == (0, "Removed 1 fault.\n", "")
     assert fault("list") == (0, "No faults are planted.\n", "")
 
 
@@ -95,7 +95,10 @@ def test_and_in_json(broker: LiveBroker, fault: Command) -> None:
     [
         (("add", "nonsense"), 2, "'nonsense' is no kind of fault; there are server-busy,"),
         (("add", "lock-lost", "--operation", "send"), 2, "A fault 'lock-lost' cannot befall send:"),
-        (("add", "slow"), 2, "'delay_ms' is missing"),
+        (("add", "slow"), 2, "spillway: --delay is missing: for how long 'slow' is."),
+        (("add", "slow", "--delay", "3d"), 2, "spillway: --delay 3d: at most 15m"),
+        (("add", "restart"), 2, "--duration is missing"),
+        (("add", "drop", "--probability", "7"), 2, "spillway: --probability is above 0"),
         (("add", "slow", "--delay", "soon"), 2, "soon: must be a duration above zero, like 90s"),
         (("remove", "77"), 1, "There is no fault 77."),
     ],

@@ -35,6 +35,23 @@ def rules(data: Path) -> dict[str, int]:
     return {rule.name: rule.rights for rule in read_rules(data) or []}
 
 
+def test_under_dev_the_key_in_force_is_listed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key.add("reader", "Listen", data)
+    facts = {"host": "localhost", "is_clear_text": True, "is_development": True, "ports": {"ns": 5672}}
+    (data / "running.json").write_text(json.dumps(facts))
+    capsys.readouterr()
+    key.list_rules(data, show_keys=True)
+    root, reader, note = capsys.readouterr().out.splitlines()
+    assert root.split() == [KEY_NAME, "Manage,Send,Listen", DEVELOPMENT_KEY]
+    assert reader.startswith("reader")
+    assert note.startswith("Last served with --dev: ")
+    (data / "keys.json").unlink()
+    key.list_rules(data, show_keys=True, as_json=True)
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["is_development"] is True
+    assert [(rule["name"], rule["primary_key"]) for rule in listed["rules"]] == [(KEY_NAME, DEVELOPMENT_KEY)]
+
+
 def test_rules_are_added_listed_and_removed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key.add("reader", "Listen", data)
     key.add("both", "send, listen", data)

@@ -21,7 +21,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from spillway.cli.errors import UsageError
-from spillway.cli.serve import EntityPlan, ServePlan, make_plan
+from spillway.cli.serve import EntityPlan, ServePlan, make_plan, parse_host
 from spillway.cli.serving import names_text
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC
 from spillway.server.memory import memory_mb_default
@@ -64,6 +64,7 @@ def plan(**given: object) -> ServePlan:
         "subscriptions": [],
         "is_memory": False,
         "also_listen": [],
+        "allow_hosts": [],
         "is_clear_text_allowed": False,
         "is_clock_movable": False,
         "limits": [],
@@ -524,3 +525,10 @@ def test_the_sdk_works_over_tls_when_it_trusts_the_ca(tmp_path: Path) -> None:
         ):
             sender.send_messages(ServiceBusMessage("encrypted"))
         assert receive(broker.connection_string, "q") == ["encrypted"]
+
+
+@pytest.mark.parametrize("value", ["https://sb.contoso.com", "sb.contoso.com:443", "", "a b"])
+def test_a_host_that_is_to_be_allowed_is_a_name(value: str) -> None:
+    with pytest.raises(UsageError, match="--allow-host .*: must be a name without scheme and port"):
+        parse_host(value)
+    assert parse_host("SB.Contoso.com.") == "sb.contoso.com"

@@ -11,6 +11,7 @@ from spillway.model.records import (
     EntityRemoved,
     LoadActive,
     LoadDue,
+    LoadEntity,
     LoadExpired,
     LoadFrom,
     LoadNumbers,
@@ -495,3 +496,51 @@ def test_messages_are_found_again_in_every_state(desk: Desk, reopen: Reopen) -> 
     again.start()
     assert [fields(row) for row in again.ask(everything(1)).messages] == before
     assert len(before) == 3
+
+
+# -- one entity, while the store is open ------------------------------------------------------------------------------
+
+
+def test_an_entity_is_read_as_the_catalogue_has_it(desk: Desk, reopen: Reopen) -> None:
+    turn = Turn(1_000)
+    turn.add([added(1, 1), added(1, 2, state=SCHEDULED, time_ms=5_000), added(1, 3, time_ms=7_000)])
+    turn.counters[1] = counters(2, 3)
+    desk.submit(turn)
+    found = desk.ask(LoadEntity(1)).entity
+    row = reopen(desk).journal.recover().entities[0]
+    assert found is not None
+    for each in (found, row):
+        assert (each.put.path, each.next_due_ms, each.next_expiry_ms) == ("queue-1", 5_000, 7_000)
+        assert (each.counters.active, each.counters.last_sequence_number) == (2, 3)
+
+
+def test_an_entity_that_is_not_there_has_no_row(desk: Desk) -> None:
+    assert desk.ask(LoadEntity(77)).entity is None
+    desk.submit_records(EntityRemoved(2))
+    assert desk.ask(LoadEntity(2)).entity is None
+
+
+def test_counters_are_made_of_the_rows_where_the_broker_lost_count(desk: Desk, reopen: Reopen) -> None:
+    """In the turn that says so: whenever the power goes, they are right."""
+    turn = Turn(1_000)
+    turn.add([added(1, 1), added(1, 2, state=SCHEDULED, time_ms=5_000), added(1, 3, state=DEFERRED)])
+    turn.add([added(1, 4, state=HIDDEN, time_ms=9_000), *copies(long_message("shared"), (1, 5), (2, 1))])
+    turn.counters[1] = counters(-4, 9)
+    turn.recounts.append(1)
+    desk.submit(turn)
+    found = desk.ask(LoadEntity(1)).entity
+    held = desk.ask(LoadNumbers(1, [1, 2, 3, 4, 5], ALL)).messages
+    row = reopen(desk).journal.recover().entities[0]
+    assert found is not None and len(held) == 5
+    for said in (found.counters, row.counters):
+        assert (said.active, said.deferred, said.scheduled, said.hidden) == (2, 1, 1, 1)
+        assert said.size_bytes == sum(len(each.message.raw) for each in held)
+        assert said.last_sequence_number == 9
+
+
+def test_the_counters_of_a_removed_entity_are_not_made_again(desk: Desk, reopen: Reopen) -> None:
+    turn = Turn(1_000)
+    turn.add([EntityRemoved(2)])
+    turn.recounts.append(2)
+    desk.submit(turn)
+    assert [row.put.entity_id for row in reopen(desk).journal.recover().entities] == [1]

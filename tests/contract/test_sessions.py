@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spillway.model import limits
 from spillway.model.message import ACTIVE, DEFERRED, NEVER
 from spillway.model.records import (
     EntityPut,
@@ -153,10 +154,12 @@ def test_state_is_kept_and_cleared(book: Book) -> None:
     assert (book.state("a"), book.state("b"), book.state("c")) == (b"one", b"three", None)
     assert book.names(6) == ["b"]
     assert book.names(5, skip=1) == ["b"]
-    assert book.names(NEVER) == ["c"]
+    assert book.names(NEVER) == ["a", "b", "c"]
+    assert book.names(NEVER, skip=1, count=1) == ["b"]
     book.write(SessionStatePut(1, "a", None, 8))
     assert book.state("a") is None
     assert book.names(1) == ["b"]
+    assert book.names(NEVER) == ["b", "c"]
 
 
 def test_an_entity_that_is_removed_takes_its_sessions_along(book: Book) -> None:
@@ -189,3 +192,25 @@ def test_random_comings_and_goings_are_counted_right(book: Book) -> None:
     counts = {name: list(held.values()).count(name) for name in set(held.values())}
     assert dict(book.ready()) == counts
     assert book.names(NEVER) == sorted(counts)
+
+
+def test_browsing_a_session_does_not_look_at_the_messages_that_others_have_waiting(book: Book) -> None:
+    book.write(*(book.add(number, "many") for number in range(1, 3_001)), book.add(3_001, "few"))
+    rows = book.desk.ask(LoadFrom(1, 0, 10, 1 << 30, "few"))
+    assert ([row.sequence_number for row in rows.messages], rows.is_cut) == ([3_001], False)
+
+
+def test_browsing_a_session_looks_at_so_many_parked_messages_of_others_and_says_how_far_it_came(book: Book) -> None:
+    records: list[Record] = [book.add(number, "many") for number in range(1, 2_501)]
+    records += [MessageChanged(1, number, DEFERRED, 0, None) for number in range(1, 2_501)]
+    book.write(*records, book.add(2_501, "few"))
+    first = 0
+    pages: list[list[int]] = []
+    for _ in range(10):
+        rows = book.desk.ask(LoadFrom(1, first, 10, 1 << 30, "few"))
+        pages.append([row.sequence_number for row in rows.messages])
+        if not rows.is_cut:
+            break
+        assert rows.looked_upto - first <= limits.QUERY_ROWS_MAX
+        first = rows.looked_upto + 1
+    assert pages == [[], [], [2_501]]

@@ -17,6 +17,7 @@ from spillway.amqp.message import (
     encode_amqp_value,
     encode_data,
     encode_message,
+    encode_properties,
     split_sections,
 )
 from spillway.amqp.types import Array, Int, Symbol, Timestamp, ULong
@@ -31,7 +32,7 @@ from spillway.model.errors import (
     MessageTooLarge,
     NotImplementedHere,
 )
-from spillway.model.message import NEVER, NO_TTL, Message, unpack_message
+from spillway.model.message import NEVER, NO_TTL, SAID_TRUE, UNSAID, Message, unpack_message
 from tests.dialect.visit import Tracking, body_message
 
 PING = "application/vnd.ms-servicebus-ping"
@@ -64,7 +65,7 @@ def test_an_ordinary_message_is_kept_byte_for_byte() -> None:
     message = admitted(raw)
     assert message.raw is raw
     assert (message.bare_at, message.message_id) == (0, "m1")
-    assert (message.ttl_ms, message.scheduled_ms, message.priority, message.durable) == (NO_TTL, NEVER, -1, False)
+    assert (message.ttl_ms, message.scheduled_ms, message.priority, message.durable) == (NO_TTL, NEVER, -1, UNSAID)
 
 
 def test_every_part_is_found_where_it_lies() -> None:
@@ -85,7 +86,7 @@ def test_every_part_is_found_where_it_lies() -> None:
     assert message.application_end == sections.body.start
     assert (message.annotations_count, message.delivery_annotations_count) == (2, 1)
     assert raw[message.annotations_at : message.annotations_end].endswith(b"\xa1\x04kept")
-    assert (message.durable, message.priority, message.ttl_ms) == (True, 7, 60_000)
+    assert (message.durable, message.priority, message.ttl_ms) == (SAID_TRUE, 7, 60_000)
     assert (message.session_id, message.partition_key) == ("s", "p")
 
 
@@ -178,6 +179,14 @@ def test_descriptors_in_their_long_form_are_rewritten_in_the_one_python_reads() 
     assert admitted(raw).raw.endswith(encode_data(b"x"))
 
 
+def test_annotations_that_the_python_sdk_sends_on_are_read_in_its_types() -> None:
+    """It received a time and texts, and sends a number and bytes."""
+    names = ("x-opt-scheduled-enqueue-time", "x-opt-partition-key", "x-opt-via-partition-key")
+    raw = annotated(dict(zip([Symbol(name) for name in names], [123, b"key", b"via"], strict=True)))
+    message = admitted(raw)
+    assert (message.scheduled_ms, message.partition_key, message.raw) == (123, "key", raw)
+
+
 def test_the_due_time_is_read_from_its_annotation() -> None:
     message = admitted(annotated({Symbol("x-opt-scheduled-enqueue-time"): Timestamp(123)}))
     assert message.scheduled_ms == 123
@@ -187,7 +196,12 @@ def test_the_due_time_is_read_from_its_annotation() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("x-opt-scheduled-enqueue-time", "tomorrow"), ("x-opt-partition-key", 5), ("x-opt-via-partition-key", b"x")],
+    [
+        ("x-opt-scheduled-enqueue-time", "tomorrow"),
+        ("x-opt-scheduled-enqueue-time", True),
+        ("x-opt-partition-key", 5),
+        ("x-opt-via-partition-key", [b"x"]),
+    ],
 )
 def test_an_annotation_of_a_wrong_type_is_named(name: str, value: object) -> None:
     error = refusal(annotated({Symbol(name): value}))
@@ -241,7 +255,7 @@ def test_a_message_over_256_kib_is_refused_with_both_sizes() -> None:
         b"\x00\x53\x75",
         b"\x00\x53\x75\xa0\x05x",
         b"\x00\x53\x99\x45",
-        encode_data(b"x") + b"\x00\x53\x73\x45",
+        encode_data(b"x") + b"\x00\x53\x73\x45\x00\x53\x73\x45",
         b"\x00\x53\x74\xc1\x04\x02\xa3\x01a\x41",
         b"\x00\x53\x73\xc0\x04\x01\xa1\x01\xff",
         b"\x00\x53\x77" + b"\xc0\x03\x01" * 100,
@@ -331,6 +345,19 @@ def test_trap_15_a_batch_may_be_a_little_larger_than_a_message() -> None:
     payload = batch_of(*[body_message(b"x" * 65_500) for _ in range(4)])
     assert limits.MESSAGE_BYTES_MAX < len(payload) < limits.MESSAGE_BYTES_MAX + limits.BATCH_SLACK_BYTES
     assert len(admit_transfer(payload, BATCH_FORMAT, Tracking())) == 4
+
+
+def test_sections_in_any_order_are_stored_in_theirs() -> None:
+    """The Python SDK writes delivery annotations behind the body, rhea the footer before it; also inside a batch."""
+    body = encode_data(b"x")
+    properties = encode_properties(Properties("m"))
+    delivery = b"\x00\x53\x71\xc1\x06\x02\xa3\x01d\x54\x05"
+    footer = b"\x00\x53\x78\xc1\x06\x02\xa3\x01f\x54\x06"
+    for raw in (properties + body + delivery + footer, footer + properties + delivery + body):
+        (message,) = admit_transfer(raw, 0, Tracking())
+        assert message.raw == delivery + properties + body + footer
+        (message,) = admit_transfer(encode_data(raw) + b"\x00\x53\x70\x45", BATCH_FORMAT, Tracking())
+        assert message.raw == delivery + properties + body + footer
 
 
 def test_an_unknown_message_format_is_refused() -> None:

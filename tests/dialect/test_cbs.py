@@ -11,11 +11,23 @@ from spillway.amqp.types import Int
 from spillway.broker.commands import AttachReceiver, AttachSender, Detach
 from spillway.broker.effects import Attached, Deliver
 from spillway.dialect.admission import admit
+from spillway.model import limits
 from spillway.model.message import StoredMessage
 from tests.dialect.visit import HOUR_S, KEY, NOW_MS, ROOT, Answer, Visit, body_message, sas_token
 
 SOON_S = NOW_MS // 1000 + 10
 TRACKED = r" TrackingId:[0-9a-f-]{36}_\S+, SystemTracker:.*, Timestamp:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$"
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.refusals: list[tuple[str, str]] = []
+
+    def refused(self, what: str, rule: str, path: str, why: str) -> None:
+        self.refusals.append((what, why))
+
+    def done(self, what: str, rule: str, path: str) -> None:
+        return
 
 
 def put(visit: Visit, body: object, name: object = "sb://h/q", operation: object = "put-token") -> Answer:
@@ -78,6 +90,37 @@ def test_a_bad_token_gets_401_with_a_text_and_no_error_condition() -> None:
     assert not visit.peer.is_authorised
 
 
+def test_a_connection_ends_after_a_few_bad_tokens_and_whoever_keeps_watch_hears_why() -> None:
+    visit = Visit()
+    watch = Watch()
+    visit.peer.audit = watch
+    for _ in range(limits.BAD_TOKENS_MAX + 1):
+        assert status(visit.put_token(sas_token(key="wrong")))[0] == 401
+    assert visit.peer.next_due_ms() == NOW_MS + limits.BAD_TOKENS_GRACE_MS
+    assert not visit.has(ConnectionClosed), "what is asked meanwhile is answered"
+    visit.peer.tick(NOW_MS + limits.BAD_TOKENS_GRACE_MS)
+    visit.pump()
+    error = visit.take(ConnectionClosed).error
+    assert error is not None
+    assert error.condition == "amqp:unauthorized-access"
+    assert watch.refusals == [("connection", "6 tokens were put to this connection and none was good.")]
+
+
+def test_bad_tokens_beside_a_good_one_end_nothing() -> None:
+    visit = Visit()
+    visit.put_token()
+    for _ in range(2 * limits.BAD_TOKENS_MAX):
+        assert status(visit.put_token(sas_token(key="wrong")))[0] == 401
+    assert not visit.has(ConnectionClosed)
+
+
+def test_what_is_wrong_but_no_bad_token_is_not_counted() -> None:
+    visit = Visit()
+    for _ in range(2 * limits.BAD_TOKENS_MAX):
+        assert status(put(visit, b"token"))[0] == 400
+    assert not visit.has(ConnectionClosed)
+
+
 def test_a_body_that_is_no_string_or_a_missing_name_is_named() -> None:
     visit = Visit()
     assert status(put(visit, b"token"))[0] == 400
@@ -90,11 +133,19 @@ def test_another_operation_gets_501() -> None:
     assert status(put(Visit(), "x", operation="delete-token"))[0] == 501
 
 
-def test_a_token_for_an_entity_that_is_not_there_is_taken_and_its_link_is_what_is_refused() -> None:
+@pytest.mark.parametrize("path", ["missing", "missing/$management", "missing/$DeadLetterQueue", "q/Subscriptions/s"])
+def test_a_good_token_for_an_entity_that_is_not_there_gets_404_with_its_name(path: str) -> None:
+    """As on Azure (docs/adr/0005). Who has shown a good token is no stranger all the same."""
     visit = Visit()
-    answer = visit.put_token(sas_token("sb://localhost/missing"), "sb://localhost/missing")
-    assert answer.properties["status-code"] == 202
+    answer = visit.put_token(sas_token(f"sb://localhost/{path}"), f"sb://localhost/{path}")
+    code, text = status(answer)
+    assert code == 404
+    name = path.removesuffix("/$management")
+    assert text.startswith(f"The messaging entity 'sb://localhost/{name}' could not be found.")
+    assert set(answer.properties) == {"status-code", "status-description"}
     assert visit.peer.is_authorised
+    visit.events.clear()
+    assert visit.put_token().properties["status-code"] == 202
 
 
 def test_who_has_no_valid_token_does_not_learn_what_exists() -> None:

@@ -17,7 +17,7 @@ from spillway.amqp.message import (
 from spillway.amqp.types import Int, Symbol, Timestamp, ULong
 from spillway.dialect.admission import admit
 from spillway.dialect.delivery import encode_delivery, encode_without_body, network_uuid
-from spillway.model.message import DEFERRED, Overlay, StoredMessage
+from spillway.model.message import ACTIVE, DEFERRED, SCHEDULED, Overlay, StoredMessage, unpack_message
 from tests.dialect.visit import Tracking, body_message
 
 TOKEN = bytes(range(16))
@@ -44,9 +44,8 @@ OURS: dict[object, object] = {
     "x-opt-locked-until": LOCKED_UNTIL_MS,
     "x-opt-sequence-number": 5,
     "x-opt-enqueued-time": ENQUEUED_MS,
-    "x-opt-enqueue-sequence-number": 5,
-    "x-opt-message-state": 0,
 }
+OF_A_COPY: dict[object, object] = {**OURS, "x-opt-enqueue-sequence-number": 5, "x-opt-message-state": 0}
 
 
 def test_the_usual_delivery_has_these_bytes() -> None:
@@ -54,28 +53,24 @@ def test_the_usual_delivery_has_these_bytes() -> None:
         stored_from(encode_message(properties=Properties("m1"), body=encode_data(b"hi"))), TOKEN, LOCKED_UNTIL_MS
     )
     assert payload.hex(" ") == (
-        # header: durable false, delivery-count 0
-        "00 53 70 c0 0a 05 42 40 40 40 70 00 00 00 00 "
+        # header: delivery-count 0
+        "00 53 70 c0 0a 05 40 40 40 40 70 00 00 00 00 "
         # delivery annotations: x-opt-lock-token, a uuid in network order
         "00 53 71 c1 24 02 a3 10 78 2d 6f 70 74 2d 6c 6f 63 6b 2d 74 6f 6b 65 6e "
         "98 03 02 01 00 05 04 07 06 08 09 0a 0b 0c 0d 0e 0f "
         # message annotations: x-opt-locked-until
-        "00 53 72 c1 9b 0a a3 12 78 2d 6f 70 74 2d 6c 6f 63 6b 65 64 2d 75 6e 74 69 6c 83 00 00 01 8b cf e6 52 60 "
+        "00 53 72 c1 5c 06 a3 12 78 2d 6f 70 74 2d 6c 6f 63 6b 65 64 2d 75 6e 74 69 6c 83 00 00 01 8b cf e6 52 60 "
         # x-opt-sequence-number
         "a3 15 78 2d 6f 70 74 2d 73 65 71 75 65 6e 63 65 2d 6e 75 6d 62 65 72 81 00 00 00 00 00 00 00 05 "
         # x-opt-enqueued-time
         "a3 13 78 2d 6f 70 74 2d 65 6e 71 75 65 75 65 64 2d 74 69 6d 65 83 00 00 01 8b cf e5 68 00 "
-        # x-opt-enqueue-sequence-number
-        "a3 1d 78 2d 6f 70 74 2d 65 6e 71 75 65 75 65 2d 73 65 71 75 65 6e 63 65 2d 6e 75 6d 62 65 72 "
-        "81 00 00 00 00 00 00 00 05 "
-        # x-opt-message-state
-        "a3 13 78 2d 6f 70 74 2d 6d 65 73 73 61 67 65 2d 73 74 61 74 65 54 00 "
         # what the sender sent
         + encode_message(properties=Properties("m1"), body=encode_data(b"hi")).hex(" ")
     )
 
 
-def test_the_fast_way_and_the_general_way_say_the_same() -> None:
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_the_fast_way_and_the_general_way_say_the_same(is_copy: bool) -> None:
     raw = encode_message(properties=Properties("m"), application_properties={"n": "1"}, body=encode_data(b"x"))
     fast = stored_from(raw)
     fast.delivery_count = 3
@@ -83,7 +78,38 @@ def test_the_fast_way_and_the_general_way_say_the_same() -> None:
     general.delivery_count = 3
     general.overlay = Overlay()
     general.overlay.properties = {"n": encode("1")}  # changed to what it was
-    assert encode_delivery(fast, TOKEN, LOCKED_UNTIL_MS) == encode_delivery(general, TOKEN, LOCKED_UNTIL_MS)
+    payload = encode_delivery(fast, TOKEN, LOCKED_UNTIL_MS, is_copy)
+    assert payload == encode_delivery(general, TOKEN, LOCKED_UNTIL_MS, is_copy)
+    assert maps(payload)[1] == (OF_A_COPY if is_copy else OURS)
+
+
+@pytest.mark.parametrize("token", [b"", TOKEN])
+@pytest.mark.parametrize(
+    ("state", "was_scheduled", "first_number", "is_copy", "said"),
+    [
+        (ACTIVE, False, 5, False, {}),
+        (ACTIVE, False, 5, True, {"enqueue-sequence-number": 5, "message-state": 0}),
+        (ACTIVE, False, 2, False, {"enqueue-sequence-number": 2}),
+        (ACTIVE, True, 2, False, {"enqueue-sequence-number": 2, "message-state": 2}),
+        (ACTIVE, True, 5, True, {"enqueue-sequence-number": 5, "message-state": 2}),
+        (SCHEDULED, True, 5, False, {"message-state": 2}),
+        (DEFERRED, False, 5, False, {"message-state": 1}),
+        (DEFERRED, True, 2, True, {"enqueue-sequence-number": 2, "message-state": 1}),
+    ],
+)
+def test_where_it_comes_from_and_its_state_are_said_where_they_tell_anything(
+    token: bytes, state: int, was_scheduled: bool, first_number: int, is_copy: bool, said: dict[str, int]
+) -> None:
+    """As Azure does: a message that waited for its time is called scheduled for as long as it lives."""
+    stored = stored_from(body_message())
+    stored.state = state
+    stored.enqueue_sequence_number = first_number
+    stored.message.was_scheduled = was_scheduled
+    stored.message = unpack_message(stored.message.raw, stored.message.pack_meta())
+    _, annotations, _ = maps(encode_delivery(stored, token, LOCKED_UNTIL_MS, is_copy))
+    ours = dict(OURS) if token else {key: value for key, value in OURS.items() if key != "x-opt-locked-until"}
+    more: dict[object, object] = {f"x-opt-{name}": value for name, value in said.items()}
+    assert annotations == {**ours, **more}
 
 
 def test_nobody_sees_how_often_a_message_was_passed_on() -> None:
@@ -91,14 +117,18 @@ def test_nobody_sees_how_often_a_message_was_passed_on() -> None:
     passed_on = stored_from(body_message())
     passed_on.overlay = Overlay()
     passed_on.overlay.hops = 4
-    assert encode_delivery(direct, TOKEN, LOCKED_UNTIL_MS) == encode_delivery(passed_on, TOKEN, LOCKED_UNTIL_MS)
+    _, annotations, _ = maps(encode_delivery(passed_on, TOKEN, LOCKED_UNTIL_MS))
+    assert annotations == {**OURS, "x-opt-enqueue-sequence-number": 5}  # but that it was
+    assert encode_delivery(direct, TOKEN, LOCKED_UNTIL_MS, True) == encode_delivery(
+        passed_on, TOKEN, LOCKED_UNTIL_MS, True
+    )
 
 
 def test_a_locked_delivery_carries_its_token_and_the_brokers_annotations_in_their_types() -> None:
-    payload = encode_delivery(stored_from(body_message()), TOKEN, LOCKED_UNTIL_MS)
+    payload = encode_delivery(stored_from(body_message()), TOKEN, LOCKED_UNTIL_MS, True)
     delivery_annotations, annotations, _ = maps(payload)
     assert delivery_annotations == {"x-opt-lock-token": uuid.UUID(bytes_le=TOKEN)}
-    assert annotations == OURS
+    assert annotations == OF_A_COPY
     assert type(annotations["x-opt-sequence-number"]) is int
     assert type(annotations["x-opt-enqueued-time"]) is Timestamp
     assert type(annotations["x-opt-locked-until"]) is Timestamp
@@ -147,6 +177,19 @@ def test_the_header_keeps_durable_and_priority_and_always_has_the_delivery_count
     payload = encode_delivery(stored, TOKEN, LOCKED_UNTIL_MS)
     header = decode_header(payload, split_sections(payload, Budget()))
     assert (header.durable, header.priority, header.ttl_ms, header.delivery_count) == (True, 9, 1_000, 2)
+
+
+@pytest.mark.parametrize("durable", [0x40, 0x41, 0x42])
+@pytest.mark.parametrize("first_acquirer", [0x40, 0x41, 0x42])
+@pytest.mark.parametrize("lock_token", [TOKEN, b""])
+def test_flags_of_the_header_come_as_they_were_sent(durable: int, first_acquirer: int, lock_token: bytes) -> None:
+    sent = bytes([0x00, 0x53, 0x70, 0xC0, 0x05, 0x04, durable, 0x40, 0x40, first_acquirer])
+    stored = stored_from(sent + encode_message(properties=Properties("m"), body=encode_data(b"hi")))
+    kept = unpack_message(stored.message.raw, stored.message.pack_meta())
+    for message in (stored.message, kept):
+        stored.message = message
+        payload = encode_delivery(stored, lock_token, LOCKED_UNTIL_MS)
+        assert payload[:10] == bytes([0x00, 0x53, 0x70, 0xC0, 0x0A, 0x05, durable, 0x40, 0x40, first_acquirer])
 
 
 def test_the_time_to_live_is_the_one_that_counts_in_this_entity() -> None:

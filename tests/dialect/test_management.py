@@ -19,6 +19,7 @@ from spillway.broker.commands import (
     RenewLocks,
     Request,
     Schedule,
+    SetSessionState,
     UpdateDisposition,
 )
 from spillway.broker.effects import Deleted, Done, Failed, Messages, Renewed, Scheduled
@@ -294,6 +295,14 @@ def test_the_request_itself_is_settled_as_accepted_and_the_answer_comes_settled(
     assert desk.take(TransferReceived).settled
 
 
+@pytest.mark.parametrize(("sent", "kept"), [(None, None), (b"", None), (b"x", b"x")])
+def test_a_session_state_of_no_bytes_is_none(sent: bytes | None, kept: bytes | None) -> None:
+    """Go writes nil so, and expects nil back."""
+    desk = Desk()
+    desk.request("com.microsoft:set-session-state", {"session-id": "s", "session-state": sent})
+    assert desk.command(SetSessionState).state == kept
+
+
 def test_8_1_the_new_ends_of_locks_are_an_array_of_timestamps() -> None:
     desk = Desk()
     desk.perform(Renewed(answered(desk, RENEW, {"lock-tokens": TOKENS}), [NOW_MS, NOW_MS + 1]))
@@ -403,7 +412,7 @@ def test_management_of_an_entity_that_is_not_there_is_refused_when_it_attaches()
     visit = Visit("PLAIN", f"\x00{ROOT}\x00".encode() + b"c2VjcmV0LWtleQ==")
     condition, text = visit.refusal(visit.sender("missing/$management"))
     assert condition == "amqp:not-found"
-    assert "The messaging entity 'sb://ns/missing' could not be found" in text
+    assert "The messaging entity 'sb://localhost/missing' could not be found" in text
     condition, _ = visit.refusal(visit.receiver("missing/$management"))
     assert condition == "amqp:not-found"
 

@@ -55,7 +55,7 @@ from spillway.model.errors import (
 )
 from spillway.model.message import StoredMessage
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE
-from tests.dialect.visit import KEY, NOW_MS, ROOT, Names, Tracking, Visit, body_message
+from tests.dialect.visit import KEY, NOW_MS, ROOT, Names, Tracking, Visit, body_message, sas_token
 
 ROOT_PLAIN = f"\x00{ROOT}\x00{KEY}".encode()
 LOCKED_UNTIL_MS = NOW_MS + 60_000
@@ -163,8 +163,8 @@ def test_the_senders_settle_mode_alone_tells_the_two_modes_apart(deletes: bool) 
 
 def test_a_link_that_the_core_refuses_is_attached_to_nowhere_and_detached_with_the_error() -> None:
     visit = welcome()
-    link = visit.receiver("missing")
-    number = visit.command(AttachReceiver).link_id
+    link = visit.receiver("q")
+    number = visit.command(AttachReceiver).link_id  # and while it was on its way the entity was deleted
     assert visit.perform(Refused(number, EntityNotFound("The messaging entity 'sb://ns/missing' could not be found.")))
     condition, text = visit.refusal(link)
     assert condition == "amqp:not-found"
@@ -172,6 +172,34 @@ def test_a_link_that_the_core_refuses_is_attached_to_nowhere_and_detached_with_t
     assert link.attach is not None
     assert link.attach.source is None
     assert visit.peer.take_forgotten() == [number]
+
+
+@pytest.mark.parametrize("host", ["bus.example", "", "x" * 256, "é", "a\nb"])
+def test_a_missing_entity_is_named_with_the_host_that_the_client_has_connected_to(host: str) -> None:
+    """Microsoft's tests compare it with theirs. Who gives none, or no name at all, hears the namespace's."""
+    visit = Visit("PLAIN", ROOT_PLAIN, hostname=host)
+    for link in (visit.sender("missing"), visit.receiver("missing"), visit.receiver("missing/$management")):
+        condition, text = visit.refusal(link)
+        assert condition == "amqp:not-found"
+        called = host if host == "bus.example" else "ns"
+        assert text.startswith(f"The messaging entity 'sb://{called}/missing' could not be found.")
+
+
+@pytest.mark.parametrize("path", ["q/$Transfer/$DeadLetterQueue", "Q/$transfer/$deadletterqueue"])
+def test_transfer_dead_letters_are_an_empty_queue(path: str) -> None:
+    visit = welcome()
+    link = visit.receiver(path)
+    assert link.is_open
+    link.grant(10, drain=True)
+    visit.pump()
+    assert link.credit_left == 0
+    condition, text = visit.refusal(visit.sender(path))
+    assert condition == "amqp:not-allowed" and "never sent to" in text
+    assert visit.refusal(visit.receiver("missing/$Transfer/$DeadLetterQueue"))[0] == "amqp:not-found"
+    assert visit.put_token(sas_token(f"sb://h/{path}"), f"sb://h/{path}").properties["status-code"] == 202
+    link.detach()
+    visit.pump()
+    assert not visit.has_command(Detach) and not visit.has_command(AttachReceiver)
 
 
 def test_a_coordinator_is_refused_as_not_implemented() -> None:
@@ -190,6 +218,19 @@ def test_a_session_filter_says_which_session_is_wanted(value: object, wanted: st
     wish = visit.command(AttachReceiver).session
     assert wish is not None
     assert (wish.session_id, wish.timeout_ms) == (wanted, 60_000)
+
+
+@pytest.mark.parametrize("descriptor", [None, ULong(0x137000000C), Symbol("com.microsoft:session-filter")])
+@pytest.mark.parametrize("asked", ["s", None])
+def test_the_session_is_told_in_the_form_it_was_asked_in(descriptor: object, asked: str | None) -> None:
+    """Go describes the filter, and reads the answer in no other form; Python and JavaScript do not."""
+    visit = welcome()
+    value: object = asked if descriptor is None else Described(descriptor, asked)
+    link = visit.receiver(source=Source(address="q", filter={Symbol("com.microsoft:session-filter"): value}))
+    assert visit.perform(Attached(max(visit.peer.links), "s", 1))
+    assert link.attach is not None and link.attach.source is not None and link.attach.source.filter is not None
+    told = link.attach.source.filter["com.microsoft:session-filter"]
+    assert told == ("s" if descriptor is None else Described(descriptor, "s"))
 
 
 @pytest.mark.parametrize("value", [5, b"s", "x" * 129])
@@ -757,6 +798,8 @@ def test_commands_are_taken_by_count_and_bytes_oldest_first() -> None:
 
 class BrokenDirectory(Names):
     def exists(self, path: str) -> bool:
+        if path == "q":
+            return True
         raise ValueError("a fault of ours")
 
 
@@ -767,7 +810,7 @@ def test_a_fault_of_ours_closes_this_connection_and_is_raised_to_its_owner() -> 
     visit.perform(Attached(number))
     assert receiver.is_open
     with pytest.raises(ValueError, match="a fault of ours"):
-        visit.sender("q/$management")
+        visit.sender("broken/$management")
     visit.pump()
     closed = visit.take(ConnectionClosed)
     assert closed.error is not None

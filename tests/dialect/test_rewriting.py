@@ -22,7 +22,7 @@ from spillway.dialect.admission import UINT_MAX, admit
 from spillway.dialect.properties import EncodedAccess, EncodedProperties
 from spillway.dialect.rewriting import rewritten
 from spillway.model import limits
-from spillway.model.message import NO_TTL, Message
+from spillway.model.message import NO_TTL, SAID_TRUE, Message
 from spillway.model.properties import ChangedProperties, Duration, MessageProperties, Moment, fold
 from spillway.model.rules import FilterError, SqlAction
 from tests.dialect.visit import NOW_MS, Tracking, body_message
@@ -222,7 +222,7 @@ def test_a_time_to_live_is_set_in_the_header_and_the_rest_of_it_stays() -> None:
     copy = lived(message, 5_000)
     header = decode_header(copy.raw, sections_of(copy))
     assert (header.durable, header.priority, header.ttl_ms) == (True, 7, 5_000)
-    assert (copy.durable, copy.priority, copy.ttl_ms) == (True, 7, 5_000)
+    assert (copy.durable, copy.priority, copy.ttl_ms) == (SAID_TRUE, 7, 5_000)
     assert properties_of(copy).absolute_expiry_time is None
 
 

@@ -233,7 +233,7 @@ def test_a_subscription_that_is_missing_is_named() -> None:
     news = News()
     condition, text = refusal(news, news.receiver("t/subscriptions/nobody"))
     assert condition == "amqp:not-found"
-    assert "The messaging entity 'sb://test/t/Subscriptions/nobody' could not be found" in text
+    assert "The messaging entity 'sb://localhost/t/Subscriptions/nobody' could not be found" in text
     condition, text = refusal(news, news.receiver("t/subscriptions/nobody/$management", target="x"))
     assert condition == "amqp:not-found"
 

@@ -109,6 +109,7 @@ class Visit:
         is_plain_allowed: bool = True,
         names: Names | None = None,
         now_ms: int = NOW_MS,
+        hostname: str = "localhost",
     ) -> None:
         self.now_ms = now_ms
         self.directory = names or Names("q", "other", "deep/q")
@@ -117,7 +118,7 @@ class Visit:
             PeerOptions("ns"), self.directory, Rights(RULES), Numbers(), self.tracking, is_plain_allowed, now_ms
         )
         self.connection = Connection(
-            ConnectionOptions("visitor", hostname="localhost", sasl_mechanisms=[mechanism], sasl_response=response),
+            ConnectionOptions("visitor", hostname=hostname, sasl_mechanisms=[mechanism], sasl_response=response),
             False,
             now_ms,
         )

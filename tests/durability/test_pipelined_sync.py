@@ -35,7 +35,7 @@ async def send_after_connecting(
     """The disk turns bad when the client is connected."""
     connection = await connect(broker.connection_string)
     try:
-        shim.set(**fault)
+        shim.set(delay_ms=fault.get("delay_ms", 0), fail_from=fault.get("fail_from", 0))
         return await post_all(connection)
     finally:
         shim.set()

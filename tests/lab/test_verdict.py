@@ -100,7 +100,7 @@ def test_messages_that_are_not_acknowledged_at_the_end_are_missing() -> None:
 
 def test_too_few_and_too_many_diverted_messages_are_seen() -> None:
     few = problem(FOUR + outage(), diverted_min=3)
-    assert few == "only 2 messages were diverted; at least 3 were to be: send more of them, or slower"
+    assert few == "only 2 messages diverted; at least 3 were to be: send more of them, or slower"
     assert problem(FOUR + outage(), diverted_max=0) == "2 messages were diverted; at most 0 were to be"
 
 
@@ -118,7 +118,7 @@ def test_a_client_that_did_not_end_as_it_should_is_a_problem_of_the_run() -> Non
 
 def test_what_the_library_says_about_diverted_messages_is_compared_with_the_secondarys_ledger() -> None:
     lines = [line if line.get("namespace") != "secondary" else ledger("secondary", send=1) for line in outage()]
-    assert problem(FOUR + lines) == "2 messages are said to be diverted; the secondary took 1"
+    assert problem(FOUR + lines) == "2 messages said to be diverted; the secondary took 1"
 
 
 def test_two_stored_copies_are_a_duplicate_and_a_redelivery_is_none() -> None:
@@ -126,7 +126,7 @@ def test_two_stored_copies_are_a_duplicate_and_a_redelivery_is_none() -> None:
     assert judged(lines, duplicated_max=0).problems == []
     lines.append(delivery("producer0-0", 2))
     assert judged(lines).duplicated == 1
-    assert problem(lines, duplicated_max=0) == "1 messages were delivered twice; at most 0 were to be"
+    assert problem(lines, duplicated_max=0) == "1 message delivered twice; at most 0 were to be"
 
 
 def test_an_error_that_a_held_caller_hears_is_seen() -> None:

@@ -1,16 +1,23 @@
 """Which errors of a send speak of the message alone."""
 
+from collections.abc import Callable
+
 import pytest
 from azure.servicebus import exceptions as sdk
 from azure.servicebus._pyamqp._encode import encode_value
-from azure.servicebus._pyamqp.error import AMQPException, ErrorCondition
+from azure.servicebus._pyamqp.error import AMQPException, ErrorCondition, TokenAuthFailure
 
-from spillway.paired.policy import FailoverPolicy
+from spillway.paired.policy import FailoverPolicy, Verdict, is_missing
 from spillway.paired.refusals import is_of_message
 
 
 def wrapped(inner: Exception) -> sdk.ServiceBusError:
     return sdk.ServiceBusError(message="Handler failed.", error=inner)
+
+
+def token_failure(status: int) -> Exception:
+    make: Callable[..., Exception] = TokenAuthFailure
+    return make(status, b"what $cbs answered")
 
 
 def raised_by_the_encoder(value: object) -> Exception:
@@ -64,3 +71,22 @@ def test_a_message_that_nobody_would_take_is_told_by_its_error(error: Exception)
 @pytest.mark.parametrize("error", OF_THE_ENTITY, ids=repr)
 def test_an_entity_that_would_take_no_other_message_either_is_told_by_its_error(error: Exception) -> None:
     assert not is_of_message(error, FailoverPolicy())
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (sdk.ServiceBusAuthenticationError(error=token_failure(404)), Verdict.QUALIFIES),
+        (sdk.ServiceBusAuthenticationError(error=token_failure(401)), Verdict.MISCONFIGURED),
+        (sdk.ServiceBusAuthenticationError(), Verdict.MISCONFIGURED),
+        (sdk.ServiceBusAuthorizationError(), Verdict.MISCONFIGURED),
+        (sdk.MessagingEntityNotFoundError(), Verdict.QUALIFIES),
+    ],
+    ids=repr,
+)
+def test_a_token_refused_with_404_says_that_the_entity_is_missing(error: Exception, verdict: Verdict) -> None:
+    """As Azure does; the SDK calls it a failed authentication."""
+    policy = FailoverPolicy()
+    assert policy.judge(error) is verdict
+    assert policy.is_lasting(error)
+    assert is_missing(error) == (verdict is Verdict.QUALIFIES)

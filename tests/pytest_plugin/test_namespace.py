@@ -270,6 +270,66 @@ def test_a_broker_that_breaks_fails_the_test_that_used_it() -> None:
         broken()
 
 
+# -- what can be sent --------------------------------------------------------------------------------------------------
+
+
+def test_a_message_of_the_sdk_arrives_with_everything_on_it() -> None:
+    sent = ServiceBusMessage(
+        "a body",
+        message_id="one",
+        session_id="s",
+        subject="order",
+        to="there",
+        reply_to="here",
+        reply_to_session_id="r",
+        correlation_id="c",
+        content_type="text/plain",
+        partition_key="s",
+        time_to_live=timedelta(minutes=5),
+        application_properties={"count": 3, "is_late": True, "s": "x"},
+    )
+    with LocalNamespace() as namespace:
+        queue = namespace.queue(requires_session=True)
+        namespace.send(queue, sent)
+        with (
+            ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+            client.get_queue_receiver(queue, session_id="s") as receiver,
+        ):
+            (got,) = receiver.receive_messages(max_wait_time=5)
+    assert (str(got), got.message_id, got.session_id, got.partition_key) == ("a body", "one", "s", "s")
+    assert (got.subject, got.to, got.reply_to, got.reply_to_session_id) == ("order", "there", "here", "r")
+    assert (got.correlation_id, got.content_type, got.time_to_live) == ("c", "text/plain", timedelta(minutes=5))
+    properties = got.application_properties
+    assert properties is not None
+    assert properties[b"count"] == 3
+    assert properties[b"is_late"] is True
+    assert properties[b"s"] == b"x"
+
+
+def test_whatever_a_test_has_at_hand_can_be_sent() -> None:
+    scheduled = ServiceBusMessage("later")
+    with LocalNamespace() as namespace:
+        queue = namespace.queue()
+        scheduled.scheduled_enqueue_time_utc = namespace.now() + timedelta(hours=1)
+        namespace.send(queue, "text", b"bytes", {"order": 17}, OutgoingMessage("own"), ["one", b"two"], ("three",), [])
+        namespace.send(queue, scheduled)
+        found = namespace.peek(queue)
+        counts = namespace.counts(queue)
+    bodies = [message.body for message in found]
+    assert bodies == [b"text", b"bytes", b'{"order": 17}', b"own", b"one", b"two", b"three", b"later"]
+    assert found[2].properties is not None
+    assert found[2].properties.content_type == "application/json"
+    assert (counts.active, counts.scheduled) == (7, 1)
+
+
+@pytest.mark.parametrize("wrong", [17, None, object(), {1, 2}])
+def test_what_cannot_be_sent_is_said_with_what_can(wrong: object) -> None:
+    with LocalNamespace() as namespace:
+        queue = namespace.queue()
+        with pytest.raises(TypeError, match=rf"send takes a text, bytes, a dict .*; not {type(wrong).__name__}"):
+            namespace.send(queue, wrong)  # type: ignore[arg-type]
+
+
 # -- its log -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """The plugin: found, harmless, and of use when a test fails."""
 
 from tests.pytest_plugin.conftest import RunPytest
+from tests.pytest_plugin.samples import CAPLOG_SAMPLE
 
 pytest_plugins = ["pytester"]
 
@@ -154,3 +155,10 @@ def test_a_broker_that_breaks_is_an_error_of_the_test(run_here: RunPytest) -> No
     )
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*NamespaceFailed: the broker of local failed: ValueError('planted')"])
+
+
+def test_caplog_is_the_programs_alone(run_pytest: RunPytest) -> None:
+    """From version 9 on, pytest listens to loggers that do not propagate, if they do so before the test begins."""
+    result = run_pytest(test_sample=CAPLOG_SAMPLE)
+    result.assert_outcomes(passed=2)
+    result.stdout.no_fnmatch_line("*spillway.server*")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from spillway.broker.commands import Command
 from spillway.broker.effects import Effect
 from spillway.broker.namespace import Namespace
+from spillway.model.budget import lone_account
 from spillway.model.errors import BrokerError
 from spillway.model.records import Catalogue, Query, Turn
 from spillway.server.numbers import Numbers
@@ -30,6 +31,11 @@ class ScriptedPeer:
         self.reviews: list[int] = []
         self.due_ms = 0
         self.frames_count = 0
+        self.has_unread = False
+        self.is_closing = False
+        self.unread_bytes = 0
+        self.is_overasked = False
+        self.account = lone_account()
         self.is_closed = False
         self.is_authorised = False
         self.is_writable = True
@@ -41,7 +47,7 @@ class ScriptedPeer:
     def has_commands(self) -> bool:
         return bool(self.commands)
 
-    def receive(self, data: bytes, now_ms: int) -> None:
+    def receive(self, data: bytes, now_ms: int, frames_max: int = 1 << 62) -> None:
         if self.fault is not None:
             raise self.fault
         self.received.append(data)
@@ -108,6 +114,7 @@ class RecordedSocket:
         self.peer = peer
         self.writes: list[bytes] = []
         self.is_lost = False
+        self.is_slowed = False
         self.is_reading = True
         self.held_bytes = 0
         self.is_closed = False
@@ -142,6 +149,7 @@ class HeldJournal:
         self.order: list[str] = []  # `turn` and `load`, as they came
         self.pending_bytes = 0
         self.free_bytes = 1 << 40
+        self.set_apart_count = 0
         self.listener: Listener | None = None
 
     def recover(self) -> Catalogue:

@@ -116,6 +116,20 @@ def test_real_time_does_not_go_on_from_the_last_time_stored() -> None:
     assert clock.now_ms() >= 1_700_000_000_000 + 240 * HOUR_MS
 
 
+@pytest.mark.parametrize("jump_ms", [-2 * HOUR_MS, 2 * HOUR_MS])
+def test_tokens_are_judged_by_the_wall_clock_as_it_is_now(jump_ms: int) -> None:
+    hands = Hands()
+    clocks: list[BrokerClock | MovableClock] = [
+        hands.clock(),
+        hands.clock(floor_ms=1_700_000_000_000 + 240 * HOUR_MS),
+        movable(hands),
+    ]
+    hands.wall_ms += jump_ms
+    assert [clock.wall_ms() for clock in clocks] == [1_700_000_000_000 + jump_ms] * 3
+    for clock in clocks:
+        assert abs(clock.real_ms() - 1_700_000_000_000) <= 100, "sockets do not notice"
+
+
 # -- a clock that can be moved -------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ from spillway.model.access import ALL_RIGHTS, LISTEN, SEND
 from spillway.server.keys import (
     DEVELOPMENT_KEY,
     BadKeyFile,
-    KeyWatch,
     connection_string,
     ensure_key,
     ensure_rules,
@@ -136,25 +135,6 @@ def test_with_the_development_key_the_others_of_the_file_are_in_force_too(tmp_pa
     root, reader = served_rules(tmp_path, is_development=True)
     assert root.secrets() == [DEVELOPMENT_KEY]
     assert (reader.name, reader.rights) == ("reader", LISTEN)
-
-
-def test_a_watch_notices_every_change_of_the_file_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    rules = ensure_rules(tmp_path)
-    watch = KeyWatch(tmp_path, is_development=False)
-    assert watch.look() is None
-    for count in (1, 2):
-        write_rules(tmp_path, [*rules, *[new_rule(f"r{number}", SEND) for number in range(count)]])
-        found = watch.look()
-        assert found is not None
-        assert len(found) == 1 + count
-        assert watch.look() is None
-    (tmp_path / "keys.json").write_text('{"r": "short"}')
-    assert watch.look() is None
-    assert "the rules stay as they are" in caplog.text
-    (tmp_path / "keys.json").unlink()
-    assert watch.look() is None
-    assert "is gone: the rules stay as they are" in caplog.text
-    assert watch.look() is None
 
 
 def test_a_connection_string_has_the_form_the_sdks_read() -> None:

@@ -37,7 +37,7 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 class EchoPeer(ScriptedPeer):
     """Says back what it is told."""
 
-    def receive(self, data: bytes, now_ms: int) -> None:
+    def receive(self, data: bytes, now_ms: int, frames_max: int = 1 << 62) -> None:
         super().receive(data, now_ms)
         self.output.append(b"heard " + data)
 
@@ -397,11 +397,47 @@ async def test_a_connection_that_sends_too_many_frames_is_read_no_faster_and_oth
 
 
 @on_both_loops
+async def test_a_stranger_is_read_no_faster_than_strangers_are_without_any_limit_being_set(port: Port) -> None:
+    reader, writer = await port.connect()
+    writer.write(SASL_HEADER)
+    await reader.readexactly(14)
+    port.peers[0].frames_count = 3 * limits.STRANGER_FRAMES_PER_SECOND
+    writer.write(b"a")
+    assert await reader.readexactly(7) == b"heard a"
+    writer.write(b"b")
+    port.bench.clock.advance(2_900)
+    await asyncio.sleep(0.01)
+    assert port.peers[0].received[-1] == b"a"
+    port.bench.clock.advance(100)
+    assert await reader.readexactly(7) == b"heard b"
+    port.peers[0].is_authorised = True
+    port.peers[0].frames_count = 1_000_000
+    for word in (b"c", b"d"):
+        writer.write(word)
+        assert await reader.readexactly(7) == b"heard " + word
+    writer.close()
+
+
+@on_both_loops
+async def test_a_stranger_that_sends_more_than_is_read_of_it_is_cut(port: Port) -> None:
+    reader, writer = await port.connect()
+    writer.write(SASL_HEADER)
+    await reader.readexactly(14)
+    port.peers[0].has_unread = True
+    port.peers[0].unread_bytes = limits.STRANGER_UNREAD_BYTES_MAX + 1
+    port.peers[0].is_authorised = False
+    writer.write(b"a")
+    await rest(reader)
+    writer.close()
+
+
+@on_both_loops
 async def test_what_a_client_said_before_it_closed_is_heard_although_our_write_failed(port: Port) -> None:
     """Trap 14: a client drops its socket right behind its last dispositions."""
     sock = socket.create_connection(("127.0.0.1", port.listener.port))
     sock.sendall(SASL_HEADER)
     await port.until_peers(1)
+    port.peers[0].is_authorised = True
     connection = next(iter(port.bench.pump.connections))
     connection.set_reading(False)
     sock.sendall(b"last disposition")

@@ -233,6 +233,16 @@ async def test_sends_are_refused_below_the_disk_reserve_and_taken_again_above_it
     assert [type(error) for error in errors] == [ServerBusy, type(None)]
 
 
+async def test_the_disk_is_looked_at_before_every_turn_and_not_once_a_second(bench: Bench) -> None:
+    """A client writes more than the reserve in a second."""
+    peer, sock = await sender(bench)
+    bench.journal.free_bytes = limits.DISK_RESERVE_BYTES - 1
+    bench.bring(sock, send(1))
+    await bench.settle()
+    (settled,) = [effect for effect in peer.performed if isinstance(effect, SendSettled)]
+    assert isinstance(settled.error, ServerBusy)
+
+
 async def test_a_failed_journal_aborts_every_socket_and_says_nothing_more(bench: Bench) -> None:
     peer, sock = await sender(bench)
     bench.journal.is_held = True
@@ -251,13 +261,28 @@ async def test_a_failed_journal_aborts_every_socket_and_says_nothing_more(bench:
     assert len(bench.journal.turns) == 2  # the queue, the first send
 
 
-async def test_a_core_that_breaks_its_own_rules_stops_the_process(bench: Bench) -> None:
+async def test_a_command_at_which_the_core_breaks_its_own_rules_stops_nothing(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     peer, sock = await sender(bench)
-    bench.bring(sock, Command())  # of no known kind
+    bench.bring(sock, Command(), send(1))  # of no known kind, and one behind it
     await bench.settle()
-    assert [type(error) for error in bench.fatal] == [AssertionError]
-    assert sock.is_aborted
-    assert peer.performed == []
+    assert bench.fatal == []
+    assert [type(effect) for effect in peer.performed] == [SendSettled]
+    assert "incident" in caplog.text and "a command of no known kind" in caplog.text
+
+
+async def test_a_fault_in_what_follows_a_turn_stops_nothing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def raise_fault(now_ms: int) -> None:
+        raise ValueError("a fault of ours")
+
+    peer, sock = await sender(bench)
+    bench.pump.on_turn.append(raise_fault)
+    bench.bring(sock, send(1))
+    await bench.settle()
+    assert bench.fatal == []
+    assert [type(effect) for effect in peer.performed] == [SendSettled]
+    assert "a fault of the broker after a turn" in caplog.text
 
 
 async def test_a_fault_in_one_peer_ends_that_connection_alone(bench: Bench) -> None:
@@ -391,3 +416,84 @@ async def test_nothing_is_decided_after_the_stop(bench: Bench) -> None:
     await bench.settle()
     assert len(bench.journal.turns) == count
     assert bench.clock.timers == []
+
+
+class FloodingPeer(ScriptedPeer):
+    """Has received so many frames; those that are read count, and bring nothing."""
+
+    def __init__(self, frames: int, is_authorised: bool = True) -> None:
+        super().__init__()
+        self.frames_kept = frames
+        self.is_authorised = is_authorised
+        self.visits: list[int] = []
+
+    def receive(self, data: bytes, now_ms: int, frames_max: int = 1 << 62) -> None:
+        self.frames_kept += len(data)  # a frame a byte
+        count = min(self.frames_kept, frames_max)
+        self.frames_kept -= count
+        self.frames_count += count
+        self.has_unread = self.frames_kept > 0
+        self.unread_bytes = self.frames_kept
+        self.visits.append(count)
+
+
+def flood(bench: Bench, frames: int, is_authorised: bool = True) -> tuple[FloodingPeer, RecordedSocket]:
+    peer = FloodingPeer(0, is_authorised)
+    sock = RecordedSocket(peer)
+    bench.pump.add(sock)
+    bench.pump.read(sock, bytes(frames))
+    return peer, sock
+
+
+async def test_a_flood_of_frames_is_read_a_turns_worth_at_a_time_and_a_neighbour_is_heard_between(bench: Bench) -> None:
+    flooders = [flood(bench, 5_000) for _ in range(10)]
+    assert all(len(peer.visits) == 1 and peer.visits[0] <= limits.FRAMES_PER_VISIT_MAX for peer, _ in flooders)
+    assert not any(sock.is_reading for _, sock in flooders)
+    for _ in range(5):
+        before = sum(peer.frames_count for peer, _ in flooders)
+        bench.pump.turn()
+        read = sum(peer.frames_count for peer, _ in flooders) - before
+        assert read <= limits.FRAMES_PER_TURN_MAX
+        neighbour, _ = flood(bench, 3)
+        assert neighbour.visits == [3]
+    counts = [peer.frames_count for peer, _ in flooders]
+    assert max(counts) - min(counts) <= 2 * limits.FRAMES_PER_VISIT_MAX, "they take turns"
+    await bench.settle()
+    assert [peer.frames_count for peer, _ in flooders] == [5_000] * 10
+    assert all(sock.is_reading for _, sock in flooders)
+
+
+async def test_strangers_share_few_frames_of_a_turn(bench: Bench) -> None:
+    strangers = [flood(bench, 1_000, is_authorised=False) for _ in range(50)]
+    at_once = limits.FRAMES_PER_TURN_MAX // limits.STRANGER_FRAME_WEIGHT
+    assert sum(peer.frames_count for peer, _ in strangers) <= at_once
+    before = sum(peer.frames_count for peer, _ in strangers)
+    bench.pump.turn()
+    read = sum(peer.frames_count for peer, _ in strangers) - before
+    assert 0 < read <= at_once
+    neighbour, _ = flood(bench, 3)
+    assert neighbour.visits == [3]
+
+
+async def test_what_a_slowed_connection_has_sent_waits_with_it(bench: Bench) -> None:
+    peer, sock = flood(bench, 1_000)
+    sock.is_slowed = True
+    before = peer.frames_count
+    await bench.settle()
+    assert peer.frames_count == before
+    sock.is_slowed = False
+    bench.pump.read_later(sock)
+    await bench.settle()
+    assert peer.frames_count == 1_000
+
+
+async def test_what_a_connection_had_sent_and_was_not_read_is_held_until_it_is_lost(bench: Bench) -> None:
+    _, sock = flood(bench, 1_000)
+    sock.is_slowed = True
+    await bench.settle()
+    assert bench.pump.held_bytes == sock.held_bytes == 1_000 - limits.FRAMES_PER_VISIT_MAX
+    sock.is_lost = True
+    bench.pump.mark_dirty(sock)
+    await bench.settle()
+    assert bench.pump.held_bytes == 0
+    assert sock not in bench.pump.connections

@@ -11,7 +11,7 @@ from spillway.broker.throttle import MEMORY, OPERATIONS, Throttle
 from spillway.model.limits import MIB
 from spillway.model.quotas import Quotas
 from spillway.server import memory
-from spillway.server.throttling import ThrottleWatch
+from spillway.server.throttling import NEAR_PERCENT, ThrottleWatch
 
 LIMIT_MB = 128
 
@@ -121,3 +121,19 @@ def test_the_limit_of_a_container_is_read(tmp_path_factory: pytest.TempPathFacto
         (directory / "memory.max").write_text(text)
         assert memory.cgroup_bytes(str(directory / "memory.max")) == limit
     assert memory.cgroup_bytes(str(directory / "none")) == 0
+
+
+def test_near_the_limit_clients_that_hold_much_are_ended_before_anybody_is_refused() -> None:
+    scene = Scene()
+    relieved: list[int] = []
+    trimmed: list[int] = []
+    scene.watch.relieve = relieved.append
+    scene.watch.trim = lambda: trimmed.append(scene.used)
+    near = LIMIT_MB * MIB * NEAR_PERCENT // 100
+    scene.second(near - 1)
+    assert not trimmed
+    scene.second(near + 5)
+    scene.second(near + 5)
+    assert trimmed == [near + 5]
+    assert relieved == [5]
+    assert scene.told == []

@@ -228,7 +228,8 @@ class World:
         assert name not in self.done, f"{name} was completed and came back"
         for other in self.held.values():
             assert other.name != name or other.until_ms <= self.now_ms, f"{name} is locked twice"
-        assert stored.delivery_count < 4
+        # Deferring counts as a delivery and is never the last: only abandoning and time move a message.
+        assert stored.delivery_count < 4 or stored.state == DEFERRED
         self.held[token] = Held(name, token, until_ms, link_id)
 
     def hear_answer(self, effect: Effect) -> None:

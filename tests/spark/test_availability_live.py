@@ -52,7 +52,8 @@ async def test_what_a_pairing_wrote_in_an_outage_becomes_that_outage(
     (outage,) = summary.outages
     assert (outage["entity"], outage["end"], outage["processes"]) == (path, "recovered", 1)
     assert (outage["diverted"], outage["syphoned"], summary.waiting) == (12, 12, 0)
-    assert 0.5 <= outage["to_fail_over_s"] < 10 and outage["pings_answered"] == 1
+    # Half a second of the loop's clock; each event is stamped by the wall clock a moment after it was decided.
+    assert 0.4 <= outage["to_fail_over_s"] < 10 and outage["pings_answered"] == 1
     assert outage["to_empty_s"] is not None and "Quota" in outage["cause"]
     assert summary.remarks == [] and summary.set_aside == 0
     assert len(said) == 3 and json.dumps(asdict(summary))

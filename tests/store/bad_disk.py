@@ -9,7 +9,10 @@ _numbers = itertools.count()
 
 
 class BadDisk(apsw.VFS):
-    """Counts syncs and writes. A sync waits while `gate` is shut. `fail_..._at`: from that call on."""
+    """Counts syncs and writes. A sync waits while `gate` is shut. `fail_..._at`: from that call on.
+
+    While it `is_full`, what a file has already can be written over, and nothing else.
+    """
 
     def __init__(self) -> None:
         self.disk_name = f"bad-disk-{next(_numbers)}"
@@ -20,6 +23,7 @@ class BadDisk(apsw.VFS):
         self.writes = 0
         self.fail_sync_at = 0  # 0: never
         self.fail_write_at = 0
+        self.is_full = False  # no write that makes a file longer finds space
         super().__init__(self.disk_name, "")
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "BadDiskFile":  # noqa: N802
@@ -37,7 +41,7 @@ class BadDisk(apsw.VFS):
     def on_write(self) -> None:
         self.writes += 1
         if 0 < self.fail_write_at <= self.writes:
-            raise apsw.FullError("write: No space left on device")
+            raise apsw.IOError("write: Input/output error")
 
 
 class BadDiskFile(apsw.VFSFile):
@@ -51,6 +55,8 @@ class BadDiskFile(apsw.VFSFile):
 
     def xWrite(self, data: object, offset: int) -> None:  # noqa: N802
         self.disk.on_write()
+        if self.disk.is_full and offset + len(bytes(data)) > self.xFileSize():  # type: ignore[call-overload]
+            raise apsw.FullError("write: No space left on device")
         super().xWrite(data, offset)
 
     def excepthook(self, *ignored: object) -> bool:

@@ -15,7 +15,8 @@ from spillway.store.check import check
 from spillway.store.database import Database
 from spillway.store.directory import DataDirectory
 from spillway.store.errors import StoreError, StoreWriteFailed
-from spillway.store.sqlite import SqliteJournal, room_bytes
+from spillway.store.space import room_bytes
+from spillway.store.sqlite import SqliteJournal
 from tests.store.bad_disk import BadDisk
 from tests.store.listening import ALL, Desk, added, counters, everything, numbers, opened, queue_put, removed
 
@@ -326,9 +327,9 @@ def test_deleted_messages_leave_room_inside_the_file(path: Path) -> None:
 
 
 def test_pages_inside_the_file_are_room_while_the_log_can_grow() -> None:
-    assert room_bytes(1_000, 0, 500, 64) == 1_500
-    assert room_bytes(10, 96, 500, 64) == 510  # the log has its space already
-    assert room_bytes(10, 64, 500, 64) == 10
+    assert room_bytes(1_000, 0, 500, 96) == 1_500
+    assert room_bytes(10, 96, 500, 96) == 510  # the log has its space already
+    assert room_bytes(10, 64, 500, 96) == 10
 
 
 def test_the_catalogue_takes_no_more_steps_for_more_messages(tmp_path: Path) -> None:

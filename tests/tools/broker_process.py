@@ -201,6 +201,7 @@ class BrokerProcess:
                 raise
         self._close_files()
         assert allow_traceback or "Traceback" not in self.stderr, f"a traceback on the console:\n{self.stderr}"
+        assert allow_traceback or " incident " not in self.stderr, f"a fault that the core contained:\n{self.stderr}"
 
     def __enter__(self) -> "BrokerProcess":
         return self.start() if not self.is_running else self

@@ -24,7 +24,7 @@ NO_LOG_FLUSH: Final = 2
 SIZE_BYTES: Final = 1024 * 1024 * 1024  # sparse; xfs wants 300 MB or more
 # The tables are written while the disk is made, not by the kernel behind the test's back.
 MAKE: Final = {
-    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "ext4": ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
 }
 PACKAGES: Final = {"ext4": "e2fsprogs", "xfs": "xfsprogs"}
@@ -54,8 +54,9 @@ def system(*command: str) -> None:
 class LoopDisk:
     """One file system in a file in `directory`, mounted on `root` from `with` to its end."""
 
-    def __init__(self, directory: Path, kind: str) -> None:
+    def __init__(self, directory: Path, kind: str, size_bytes: int = SIZE_BYTES) -> None:
         self.kind = kind
+        self.size_bytes = size_bytes
         self.image = directory / f"{kind}.img"
         self.root = directory / kind
         self.is_mounted = False
@@ -63,7 +64,7 @@ class LoopDisk:
     def __enter__(self) -> Self:
         self.root.mkdir()
         with self.image.open("xb") as file:
-            file.truncate(SIZE_BYTES)
+            file.truncate(self.size_bytes)
         try:
             system(*MAKE[self.kind], str(self.image))
             self.mount()

@@ -3,6 +3,7 @@
  *   SYNCSHIM_CONTROL=FILE  read again at each call; lines "key value", later lines win:
  *       delay_ms N         sleep this long before the real call
  *       fail_from N        calls from the N-th of this process on (the first is 1) return EIO and sync nothing; 0 = never
+ *       fail_path TEXT     only those of files that have this in their path
  *   SYNCSHIM_LOG=FILE      one line a call: number, name, begin and end in CLOCK_MONOTONIC ns, result, path
  *
  * A failing call does not reach the disk: that is the case in which the kernel has dropped the pages.
@@ -24,6 +25,7 @@ static long calls;
 struct control {
     long delay_ms;
     long fail_from;
+    char fail_path[256];
 };
 
 static long long now_ns(void) {
@@ -33,7 +35,7 @@ static long long now_ns(void) {
 }
 
 static struct control read_control(void) {
-    struct control c = {0, 0};
+    struct control c = {0, 0, ""};
     const char *path = getenv("SYNCSHIM_CONTROL");
     if (!path) return c;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -47,17 +49,30 @@ static struct control read_control(void) {
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         sscanf(line, "delay_ms %ld", &c.delay_ms);
         sscanf(line, "fail_from %ld", &c.fail_from);
+        sscanf(line, "fail_path %255s", c.fail_path);
     }
     return c;
+}
+
+static void path_of(int fd, char *file, size_t size) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, file, size - 1);
+    file[n > 0 ? n : 0] = 0;
+}
+
+static int is_meant(const struct control *c, long number, int fd) {
+    char file[512];
+    if (c->fail_from <= 0 || number < c->fail_from) return 0;
+    path_of(fd, file, sizeof file);
+    return strstr(file, c->fail_path) != NULL;
 }
 
 static void note(long number, const char *name, long long begin, int result, int fd) {
     const char *path = getenv("SYNCSHIM_LOG");
     if (!path) return;
-    char link[64], file[512] = "?", line[768];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, file, sizeof file - 1);
-    if (n > 0) file[n] = 0;
+    char file[512], line[768];
+    path_of(fd, file, sizeof file);
     int length = snprintf(line, sizeof line, "%ld %s %lld %lld %d %s\n", number, name, begin, now_ns(), result, file);
     int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (log < 0) return;
@@ -75,7 +90,7 @@ static int slow_or_failing(const char *name, int fd) {
         struct timespec t = {c.delay_ms / 1000, (c.delay_ms % 1000) * 1000000L};
         while (nanosleep(&t, &t) != 0 && errno == EINTR) { }
     }
-    if (c.fail_from > 0 && number >= c.fail_from) {
+    if (is_meant(&c, number, fd)) {
         result = -1;
         error = EIO;
     } else {

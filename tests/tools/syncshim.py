@@ -55,10 +55,13 @@ class SyncShim:
             "SYNCSHIM_LOG": str(self.log_path),
         }
 
-    def set(self, *, delay_ms: int = 0, fail_from: int = 0) -> None:
-        """From the next call on. `fail_from=1` fails every call to come."""
+    def set(self, *, delay_ms: int = 0, fail_from: int = 0, fail_path: str = "") -> None:
+        """From the next call on. `fail_from=1` fails every call to come, or those of files with this in their path."""
         fresh = self.control_path.with_suffix(".fresh")
-        fresh.write_text(f"delay_ms {delay_ms}\nfail_from {fail_from}\n")
+        lines = [f"delay_ms {delay_ms}", f"fail_from {fail_from}"]
+        if fail_path:
+            lines.append(f"fail_path {fail_path}")
+        fresh.write_text("\n".join(lines) + "\n")
         fresh.replace(self.control_path)  # atomic: no call reads half a file
 
     def calls(self) -> list[SyncCall]:

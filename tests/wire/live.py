@@ -113,10 +113,13 @@ class LiveBroker(HostedNamespace):
         self.ask(lambda number: CreateEntity(number, TOPIC, name, settings))
         return name
 
-    def subscription(self, topic: str, name: str, *rules: Rule, max_delivery_count: int = 10) -> str:
+    def subscription(
+        self, topic: str, name: str, *rules: Rule, max_delivery_count: int = 10, requires_session: bool = False
+    ) -> str:
         """With these rules, or the one that wants everything; its path."""
         settings = EntitySettings()
         settings.max_delivery_count = max_delivery_count
+        settings.requires_session = requires_session
         settings.rules = list(rules)
         path = subscription_path(topic, name)
         self.ask(lambda number: CreateEntity(number, SUBSCRIPTION, path, settings))

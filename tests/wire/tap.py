@@ -3,6 +3,7 @@
 from typing import Any, TypeVar
 
 from spillway.amqp.codec import Budget
+from spillway.amqp.connection import ALL_FRAMES
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.frames import SASL, FrameParser, decode_body
 from spillway.amqp.message import Properties, decode_body_value, decode_map, decode_properties, split_sections
@@ -142,9 +143,9 @@ class TappedPeer:
         self.spoken = Spoken()
         tap.connections.append(self.spoken)
 
-    def receive(self, data: bytes, now_ms: int) -> None:
+    def receive(self, data: bytes, now_ms: int, frames_max: int = ALL_FRAMES) -> None:
         self.spoken.hear(True, data)
-        self.peer.receive(data, now_ms)
+        self.peer.receive(data, now_ms, frames_max)
 
     def take_output(self) -> list[bytes]:
         parts = self.peer.take_output()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from spillway.store.sqlite import SqliteJournal
@@ -58,7 +58,7 @@ def test_an_idle_queue_goes_and_one_that_is_received_from_stays_over_a_restart(l
     with messaging, messaging.get_queue_receiver("used") as receiver:
         lives.broker.advance(FIVE_MINUTES.total_seconds() + 1)
         assert lives.names() == ["kept", "used"]
-        with pytest.raises(MessagingEntityNotFoundError), messaging.get_queue_sender("idle"):
+        with pytest.raises(ServiceBusAuthenticationError), messaging.get_queue_sender("idle"):
             pass
         lives.broker.send("used", "in time")
         assert [str(message) for message in receiver.receive_messages(1, 10)] == ["in time"]

@@ -23,6 +23,7 @@ from spillway.client import (
 from spillway.client.credentials import Token
 from spillway.model.access import LISTEN, NAMESPACE_SCOPE, SEND, AccessRule
 from spillway.model.entity import QUEUE, TOPIC, EntitySettings
+from spillway.model.errors import Unauthorized as UnauthorizedHere
 from spillway.server.keys import DEVELOPMENT_KEY, KEY_NAME
 from spillway.testing.clock import FakeClock
 from tests.wire.live import LiveBroker
@@ -32,6 +33,7 @@ TWO = base64.b64encode(b"2" * 32).decode()
 NEW = base64.b64encode(b"3" * 32).decode()
 LIFE_S = 10
 WITHIN_MS = 1_000  # S3, S4
+HOUR_MS = 3_600_000
 SOON_S = 5.0  # of real time, for what has happened already to arrive
 
 
@@ -69,7 +71,7 @@ class Signed(SasCredential):
         self.expires_s = 0
 
     async def token_for(self, audience: str, now_s: float) -> Token:
-        token = await super().token_for(audience, self.broker.server.clock.real_ms() / 1000)
+        token = await super().token_for(audience, self.broker.server.clock.wall_ms() / 1000)
         self.expires_s = int(token.expires_s)
         token.expires_s += 3_600  # the connection does not renew it by itself
         return token
@@ -135,6 +137,43 @@ async def test_a_renewed_token_keeps_its_links(stepped: LiveBroker) -> None:
         assert credential.expires_s > first + LIFE_S, "the first ones are long over"
         await asyncio.to_thread(stepped.send, queue, "still here")
         assert [message.body for message in await receiver.receive(max_wait=SOON_S)] == [b"still here"]
+
+
+async def set_wall(broker: LiveBroker, by_ms: int) -> None:
+    """Somebody sets the clock of the machine; the broker notices within a second."""
+    clock = broker.server.clock
+    assert isinstance(clock, Stepped)
+    clock.wall_ahead_ms += by_ms
+    clock.advance(WITHIN_MS)
+
+
+async def test_a_wall_clock_set_back_costs_no_token(stepped: LiveBroker) -> None:
+    """Clients sign by the same clock: two hours behind what the broker saw before."""
+    queue = stepped.queue()
+    await asyncio.to_thread(stepped.run, set_wall(stepped, -2 * HOUR_MS))
+    try:
+        async with await connect(stepped.connection_string, credential=Signed(stepped)) as connection:
+            sender = await connection.sender(queue)
+            await sender.send(OutgoingMessage("taken"))
+    finally:
+        await asyncio.to_thread(stepped.run, set_wall(stepped, 2 * HOUR_MS))
+    assert [message.body for message in stepped.peek(queue)] == [b"taken"]
+
+
+async def test_a_wall_clock_set_ahead_ends_the_tokens_that_are_over_by_it(stepped: LiveBroker) -> None:
+    queue = stepped.queue()
+    credential = Signed(stepped)
+    async with await connect(stepped.connection_string, credential=credential) as connection:
+        receiver = await connection.receiver(queue, credit=10)
+        old = await credential.token_for(f"sb://localhost:{stepped.server.port}/{queue}", 0)
+        await asyncio.to_thread(stepped.run, set_wall(stepped, 2 * HOUR_MS))
+        try:
+            error = await is_ended(receiver)
+            assert "The token of this link has expired" in str(error)
+            with pytest.raises(UnauthorizedHere, match="ExpiredToken"):
+                stepped.server.rights.check_token(old.text, queue, stepped.server.clock.wall_ms())
+        finally:
+            await asyncio.to_thread(stepped.run, set_wall(stepped, -2 * HOUR_MS))
 
 
 async def test_without_a_token_the_connection_ends_after_twenty_seconds(stepped: LiveBroker) -> None:

@@ -16,13 +16,14 @@ from azure.servicebus import (
     ServiceBusSender,
     ServiceBusSubQueue,
 )
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
 from spillway.amqp.types import Int, Timestamp
 from spillway.client import OutgoingMessage
 from spillway.model.rule_values import rule_value
 from spillway.model.rules import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlAction, SqlFilter
 from tests.tools.js import JavaScriptError
+from tests.tools.missing import assert_missing
 from tests.wire.live import LiveBroker
 from tests.wire.sdk import ASYNCIO, SYNC, WAIT_S, Closing, JsClient, PythonSdk, known, take, take_one, text_of
 
@@ -325,8 +326,9 @@ def test_a_message_scheduled_to_a_topic_with_javascript(live: LiveBroker, js: Js
 
 
 def test_a_missing_subscription_is_named(live: LiveBroker, sdk: TopicSdk, topic: str) -> None:
-    with pytest.raises(MessagingEntityNotFoundError, match=f"'sb://wire/{topic}/Subscriptions/no' could not be found"):
+    with pytest.raises(ServiceBusAuthenticationError) as caught:
         sdk.subscription_receiver(topic, "no").receive_messages(max_wait_time=5)
+    assert_missing(caught.value, f"{topic}/Subscriptions/no")
 
 
 def test_a_missing_subscription_with_javascript(js: JsClient, topic: str) -> None:
@@ -364,7 +366,7 @@ def test_row_8_12_the_rule_manager_reads_every_kind_of_filter(live: LiveBroker, 
         {"name": "$Default", "filter": {"sqlExpression": "1=1"}, "action": {}}
     ]
     found = {one["name"]: one for one in js("rules", topic=topic, subscription="s")}
-    assert list(found) == ["sql", "never", "correlation", "label"]
+    assert list(found) == ["correlation", "label", "never", "sql"]
     assert found["sql"]["filter"] == {"sqlExpression": "a = 1"}
     assert found["sql"]["action"] == {"sqlExpression": "SET b = 2"}
     assert found["never"]["filter"] == {"sqlExpression": "1=0"}
@@ -406,9 +408,9 @@ def test_row_8_11_the_rule_manager_adds_rules_that_count_at_once(live: LiveBroke
     action = {"sqlExpression": "SET was = color"}
     js("createRule", topic=topic, subscription="s", name="action", filter={"sqlExpression": "n = 1"}, action=action)
     found = js("rules", topic=topic, subscription="s")
-    assert [one["name"] for one in found] == ["sql", "correlation", "action"]
+    assert [one["name"] for one in found] == ["action", "correlation", "sql"]
     assert found[1]["filter"]["applicationProperties"] == properties
-    assert [one["action"] for one in found] == [{}, {}, action]
+    assert [one["action"] for one in found] == [action, {}, {}]
     at = Timestamp(1_577_836_800_000)
     live.send(
         topic,
@@ -451,3 +453,21 @@ def test_what_the_rule_manager_does_wrong_it_is_told(live: LiveBroker, js: JsCli
         js("createRule", topic=topic, subscription="no", name="x", filter={"sqlExpression": "1=1"})
     assert caught.value.code == "MessagingEntityNotFound"
     assert [one["name"] for one in js("rules", topic=topic, subscription="s")] == ["$Default"]
+
+
+def test_a_message_without_a_session_id_is_a_dead_letter_of_the_subscription_with_sessions(
+    sdk: TopicSdk, topic: str, live: LiveBroker
+) -> None:
+    """Once it ended the process, and scheduled it did so at every start."""
+    live.subscription(topic, "sessions", requires_session=True)
+    live.subscription(topic, "plain")
+    sender = sdk.topic_sender(topic)
+    sender.send_messages(ServiceBusMessage("now"))
+    sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + MINUTE)
+    live.advance(61)
+    receiver = sdk.subscription_receiver(topic, "plain", receive_mode=DELETE)
+    assert [text_of(take_one(receiver)) for _ in range(2)] == ["now", "later"]
+    dead = sdk.subscription_receiver(topic, "sessions", sub_queue=ServiceBusSubQueue.DEAD_LETTER, receive_mode=DELETE)
+    for text in ("now", "later"):
+        message = take_one(dead)
+        assert (text_of(message), message.dead_letter_reason) == (text, "Session ID is null.")

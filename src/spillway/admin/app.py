@@ -12,6 +12,7 @@ from email.utils import formatdate
 from functools import partial
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -19,9 +20,10 @@ from starlette.types import Receive, Scope, Send
 from spillway.admin.admission import Admission
 from spillway.admin.atom import error_xml
 from spillway.admin.control import Control, is_control
-from spillway.admin.faults import Fault, bad_request, of_broker
+from spillway.admin.faults import Fault, RightMissing, bad_request, of_broker, right_missing
 from spillway.admin.namespace import AdministeredNamespace
-from spillway.admin.paths import decode_path, parse_target
+from spillway.admin.pages import refuse_pages
+from spillway.admin.paths import ENTITY, ROOT, decode_path, kind_of, parse_target
 from spillway.admin.service import Call, Reply, Service
 from spillway.broker.commands import Meter
 from spillway.model.errors import BrokerError
@@ -44,6 +46,7 @@ ONCE: Final = (
 class Administration:
     def __init__(self, namespace: AdministeredNamespace) -> None:
         self.namespace = namespace
+        self.allowed_hosts = namespace.allowed_hosts
         self.service = Service(namespace)
         self.control = Control(namespace)
         self.admission = Admission(namespace)
@@ -62,6 +65,7 @@ class Administration:
         etag = None
         try:
             refuse_head(request)
+            self.refuse_pages(request.headers)
             path = decode_path(request.scope["raw_path"])
             query = request.scope["query_string"].decode("ascii", "replace")
             self.authorise(request, path, query)
@@ -89,6 +93,8 @@ class Administration:
             if call.if_match is not None:
                 etag = await self.service.etag_of(target)
             return response_of(reply, etag)
+        except RightMissing as fault:
+            return await self.without_manage(request, path, fault)
         except Fault as fault:
             return self.refusal(request, path, fault, etag)
         except BrokerError as error:
@@ -100,6 +106,9 @@ class Administration:
             ours = Fault(500, "SubCode=50000. The broker failed to answer; its log says why.", closes=True)
             return self.refusal(request, path, ours, None)
 
+    def refuse_pages(self, headers: Headers) -> None:
+        refuse_pages(headers, self.namespace.is_key_known(), self.allowed_hosts)
+
     async def meter(self, call: Call) -> None:
         """For the ledger. What was deleted is charged to the name it had."""
         path = call.target.entity_path or NAMESPACE_ENTITY
@@ -110,15 +119,31 @@ class Administration:
         """The name of the rule that allows it."""
         token = request.headers.get("authorization", "")
         sent = request.scope["raw_path"].decode("ascii", "replace") + (f"?{query}" if query else "")
-        verdict = self.namespace.gate.judge(token, path, sent, where_of(request))
-        if verdict.problem is not None:
+        verdict = self.namespace.gate.judge(token, path, sent, host_of(request), where_of(request))
+        if verdict.problem is None:
+            return verdict.rule
+        if not verdict.is_good or is_control(path):
             raise Fault(401, verdict.problem)
-        return verdict.rule
+        place = f"sb://{request.headers.get('host', '')[:300]}/{path[:300]}"
+        raise right_missing(verdict.problem, request.method, kind_of(path), place)
+
+    async def without_manage(self, request: Request, path: str, fault: RightMissing) -> Response:
+        """Who shows a good token without Manage hears what the service says: a queue or topic that is not there is not
+        there; all else is refused."""
+        kind = kind_of(path)
+        try:
+            if request.method == "GET" and kind in (ROOT, ENTITY):
+                await self.admission.admit(request, path)
+                if kind == ROOT or await self.service.find(path) is None:
+                    return response_of(self.service.nothing(), None)
+        except Fault as busy:
+            return self.refusal(request, path, busy, None)
+        return self.refusal(request, path, fault, None)
 
     def may_forward(self, request: Request, header: str, path: str) -> bool:
         """Whether who asks may send to where an entity is to forward to: by its token, or by one in this header."""
         tokens = [request.headers[name] for name in ("authorization", header) if name in request.headers]
-        host = request.headers.get("host", "")[:300].lower()
+        host = host_of(request)
         return self.namespace.gate.may_send(tokens, path, host, where_of(request))
 
     def note(self, request: Request, rule: str, path: str, changes: tuple[str, ...] = ()) -> None:
@@ -141,6 +166,11 @@ class Administration:
         if fault.closes:
             response.headers["Connection"] = "close"
         return response
+
+
+def host_of(request: Request) -> str:
+    """What the client calls us."""
+    return request.headers.get("host", "")[:300].lower()
 
 
 def where_of(request: Request) -> str:

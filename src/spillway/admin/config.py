@@ -63,7 +63,10 @@ UNSAID: Final = {
     "supports_ordering": "SupportOrdering",
     "user_metadata": "UserMetadata",
 }
-KEPT_BY_THE_BROKER: Final = ("created_ms", "updated_ms", "duplicates_since_ms", "rules")
+KEPT_BY_THE_BROKER: Final = (
+    *("created_ms", "updated_ms", "duplicates_since_ms", "rules"),
+    *("forward_to_address", "forward_dead_letters_address"),  # another spelling of what the file says
+)
 
 
 class ConfigResource:

@@ -31,6 +31,7 @@ class Control:
         self.resources: dict[str, Resource] = {
             "clock": Clock(namespace),
             "config": ConfigResource(namespace),
+            "counts": Counts(namespace),
             "faults": PlantedFaults(namespace),
             "ledger": Ledger(namespace),
             "status": Status(namespace),
@@ -93,3 +94,15 @@ class Status:
             "time": moment_text(self.namespace.now_ms()),
             **self.namespace.facts(),
         }
+
+
+class Counts:
+    """What each queue, topic and subscription holds, by name, as far as one answer goes."""
+
+    methods = ("GET",)
+
+    def __init__(self, namespace: AdministeredNamespace) -> None:
+        self.namespace = namespace
+
+    async def answer(self, call: ControlCall) -> object:
+        return self.namespace.counts()

@@ -25,6 +25,7 @@ COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 MESSAGE_KB: Final = limits.MESSAGE_BYTES_MAX // limits.KIB
 MAX_MESSAGE_SIZE: Final = "MaxMessageSizeInKilobytes"
 INT_MAX: Final = 2**31 - 1
+ADDRESS_CHARS_MAX: Final = limits.ENTITY_NAME_CHARS_MAX + 300  # a path behind a host, whose name has 253 at most
 
 # Shown as they are, whatever an update says about them.
 READ_ONLY: Final = frozenset(
@@ -74,7 +75,8 @@ def read_description(element: Element, kind: str, version: str, is_update: bool)
     if settings.is_partitioned and not is_update:
         # What is asked for is the size of each partition, what is shown that of all of them.
         settings.max_size_mb = min(settings.max_size_mb * limits.PARTITIONS, limits.ENTITY_SIZE_MB_MAX)
-        settings.supports_ordering = False
+        if "SupportOrdering" not in fields:
+            settings.supports_ordering = False
     if kind == SUBSCRIPTION and settings.forward_to:
         settings.auto_delete_ms = FOR_EVER_MS  # as the service answers: what forwards is never idle
     return Asked(kind, settings, frozenset(fields), default_rule)
@@ -129,8 +131,10 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
         settings.status = status(name, text, kind)
     elif name == "ForwardTo" and kind != TOPIC:
         settings.forward_to = forward_path(name, text)
+        settings.forward_to_address = forward_address(text)
     elif name == "ForwardDeadLetteredMessagesTo" and kind != TOPIC:
         settings.forward_dead_letters_to = forward_path(name, text)
+        settings.forward_dead_letters_address = forward_address(text)
     elif name == "UserMetadata":
         if len(text) > limits.USER_METADATA_CHARS_MAX:
             raise bad_value(
@@ -186,6 +190,13 @@ def forward_path(name: str, text: str) -> str:
             f"The value has at most {limits.ENTITY_NAME_CHARS_MAX} characters.", name, f"{len(path)} characters"
         )
     return path
+
+
+def forward_address(text: str) -> str:
+    """What is shown again: an address, its host in small letters as the service has it; nothing for a bare path."""
+    scheme, mark, rest = text.partition("://")
+    host, slash, path = rest.partition("/")
+    return scheme.lower() + mark + host.lower() + slash + path if mark and len(text) <= ADDRESS_CHARS_MAX else ""
 
 
 def duration_ms(name: str, text: str) -> int:
@@ -278,9 +289,14 @@ def queue_fields(shown: Description, base: str) -> list[tuple[str, str]]:
         field("EnablePartitioning", truth(settings.is_partitioned)),
         field("EntityAvailabilityStatus", "Available"),
         field("EnableExpress", truth(settings.is_express)),
-        *forward("ForwardTo", settings.forward_to, base),
+        *forward("ForwardTo", settings.forward_to, settings.forward_to_address, base),
         *user_metadata(settings),
-        *forward("ForwardDeadLetteredMessagesTo", settings.forward_dead_letters_to, base),
+        *forward(
+            "ForwardDeadLetteredMessagesTo",
+            settings.forward_dead_letters_to,
+            settings.forward_dead_letters_address,
+            base,
+        ),
         field(MAX_MESSAGE_SIZE, str(MESSAGE_KB)),
     ]
 
@@ -332,12 +348,17 @@ def subscription_fields(shown: Description, base: str, hidden: frozenset[str]) -
         field("MaxDeliveryCount", str(settings.max_delivery_count)),
         field("EnableBatchedOperations", truth(settings.is_batched)),
         field("Status", settings.status),
-        *forward("ForwardTo", settings.forward_to, base),
+        *forward("ForwardTo", settings.forward_to, settings.forward_to_address, base),
         field("CreatedAt", moment_text(settings.created_ms)),
         field("UpdatedAt", moment_text(settings.updated_ms)),
         field("AccessedAt", accessed),
         count_details(shown),
-        *forward("ForwardDeadLetteredMessagesTo", settings.forward_dead_letters_to, base),
+        *forward(
+            "ForwardDeadLetteredMessagesTo",
+            settings.forward_dead_letters_to,
+            settings.forward_dead_letters_address,
+            base,
+        ),
         field("AutoDeleteOnIdle", duration_text(settings.auto_delete_ms)),
         field("EntityAvailabilityStatus", "Available"),
         *user_metadata(settings),
@@ -353,9 +374,9 @@ def truth(value: bool) -> str:
     return "true" if value else "false"
 
 
-def forward(name: str, path: str, base: str) -> list[tuple[str, str]]:
-    """As the address of an entity, which is how the service shows it."""
-    return [field(name, f"sb://{base.partition('://')[2]}/{path}")] if path else []
+def forward(name: str, path: str, address: str, base: str) -> list[tuple[str, str]]:
+    """As the address of an entity, which is how the service shows it: the one that was given, if one was."""
+    return [field(name, address or f"sb://{base.partition('://')[2]}/{path}")] if path else []
 
 
 def accessed_at(shown: Description) -> str:

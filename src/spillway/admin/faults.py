@@ -15,6 +15,19 @@ NOT_CLAIMED: Final = "claim is empty or token is invalid."
 MANAGE_NEEDED: Final = "Manage,EntityRead claims required for this operation."
 
 
+# What is done to a part of a topic, by method and by what the path points at.
+_PART_OPERATIONS: Final = {
+    ("GET", "subscription"): "GetSubscription",
+    ("PUT", "subscription"): "CreateOrUpdateSubscription",
+    ("DELETE", "subscription"): "DeleteSubscription",
+    ("GET", "subscriptions"): "EnumerateSubscriptions",
+    ("GET", "rule"): "GetRule",
+    ("PUT", "rule"): "CreateOrUpdateRule",
+    ("DELETE", "rule"): "DeleteRule",
+    ("GET", "rules"): "EnumerateRules",
+}
+
+
 class Fault(Exception):
     """A request that is answered with an error. `detail` goes before the tracking id."""
 
@@ -23,6 +36,23 @@ class Fault(Exception):
         self.status = status
         self.detail = detail
         self.closes = closes  # the rest of the request is not read: nothing after it can be understood
+
+
+class RightMissing(Fault):
+    """The token is good, the right Manage is not in it."""
+
+
+def right_missing(problem: str, method: str, kind: str, place: str) -> RightMissing:
+    """Worded by what was asked for, as the service does; `place` is the address of a part of a topic."""
+    operation = _PART_OPERATIONS.get((method, kind))
+    if operation is not None:
+        return RightMissing(
+            401, f"SubCode=40100: Unauthorized : Unauthorized access for '{operation}' operation on '{place}'."
+        )
+    claim = {"PUT": "EntityWrite", "DELETE": "EntityDelete"}.get(method)
+    return RightMissing(
+        401, problem if claim is None else f"Authorization failed for specified action: Manage,{claim}."
+    )
 
 
 def bad_request(detail: str) -> Fault:

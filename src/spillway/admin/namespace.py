@@ -6,6 +6,7 @@ from typing import Protocol
 
 from spillway.broker.commands import Request
 from spillway.broker.effects import Answer
+from spillway.model.budget import Budget
 from spillway.model.ledger import LedgerRow
 
 
@@ -25,11 +26,15 @@ class Verdict(Protocol):
 
     @property
     def rule(self) -> str:
-        """The shared access rule whose key allowed it."""
+        """The shared access rule whose key signed it."""
+
+    @property
+    def is_good(self) -> bool:
+        """The token is good; if there is a problem nevertheless, the right is missing."""
 
 
 class Gate(Protocol):
-    def judge(self, token: str, path: str, sent: str, where: str) -> Verdict:
+    def judge(self, token: str, path: str, sent: str, host: str, where: str) -> Verdict:
         """Whether the token is good and has the right Manage on `path`, decoded; `sent` is path and query as they came,
         `where` the client's address."""
 
@@ -58,7 +63,10 @@ class AdministeredNamespace:
     created_ms: int
     is_key_known: Callable[[], bool]  # the emulator's key is good here, and everybody knows it
     facts: Callable[[], dict[str, object]]  # what `status` shows besides name, version and time
+    counts: Callable[[], dict[str, object]]  # and of each entity
     is_clock_movable: bool
     # Moves the clock by ms; True once what is due by then has happened and is durable. `BrokerError` if it cannot.
     advance: Callable[[int], Awaitable[bool]]
     sealed_days: SealedDays  # of the ledger
+    budget: Budget  # for what is held of requests and answers
+    allowed_hosts: frozenset[str] = frozenset()  # names of this broker beside those that no web site can have

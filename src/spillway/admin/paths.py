@@ -12,6 +12,7 @@ from spillway.admin.faults import Fault, bad_request
 from spillway.model.entity import name_problem, subscription_name_problem, subscription_path
 from spillway.model.rules import rule_name_problem
 
+ROOT: Final = "root"  # the namespace's own address: the service answers it with an empty list
 NAMESPACE_INFO: Final = "namespace-info"
 QUEUES: Final = "queues"
 TOPICS: Final = "topics"
@@ -22,7 +23,12 @@ RULES: Final = "rules"
 RULE: Final = "rule"
 
 PATH_BYTES_MAX: Final = 4_096
-_FIXED: Final = {"$namespaceinfo": NAMESPACE_INFO, "$resources/queues": QUEUES, "$resources/topics": TOPICS}
+_FIXED: Final = {
+    "": ROOT,
+    "$namespaceinfo": NAMESPACE_INFO,
+    "$resources/queues": QUEUES,
+    "$resources/topics": TOPICS,
+}
 _SUBSCRIPTIONS: Final = "/subscriptions"
 _RULES: Final = "/rules"
 
@@ -66,6 +72,14 @@ def parse_target(path: str) -> Target:
     if problem is not None:
         raise bad_request(f"'{path[:300]}' cannot be used: {problem}.")
     return target
+
+
+def kind_of(path: str) -> str:
+    """What a path points at; empty if nothing can be called so."""
+    try:
+        return parse_target(path).kind
+    except Fault:
+        return ""
 
 
 def _split(path: str) -> Target:

@@ -9,6 +9,7 @@ from spillway.admin.resource import ControlCall
 from spillway.broker.commands import ListFaults, PlantFault, RemoveFaults, Request
 from spillway.broker.effects import Failed, FaultsListed
 from spillway.model.faults import FaultReport, fault_from_plain
+from spillway.model.texts import count_text
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class PlantedFaults:
                     return report.to_plain()
             raise Fault(404, f"There is no fault {number}. List the faults to see their numbers.")
         removed = await self.ask(lambda request: RemoveFaults(request, number))
-        log.warning("namespace=%s %d faults were removed", self.namespace.name, len(removed))
+        log.warning("namespace=%s removed: %s", self.namespace.name, count_text(len(removed), "fault"))
         return removed[0].to_plain() if number else {"removed": len(removed)}
 
     async def plant(self, call: ControlCall) -> object:

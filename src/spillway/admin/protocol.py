@@ -17,16 +17,21 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from spillway.admin.admission import serving
-from spillway.admin.app import ERROR, Administration, refuse_head
+from spillway.admin.app import BODY_BYTES_MAX, ERROR, Administration, refuse_head
 from spillway.admin.atom import error_xml
 from spillway.admin.faults import Fault, bad_request
 from spillway.admin.heads import HEAD_BYTES_MAX, StrictConnection
 from spillway.admin.upgrade import VERSION, accepting, is_wanted, refuse_upgrade
 from spillway.admin.websocket import Opener, WebSockets, WebSocketStream
+from spillway.model import limits
+from spillway.model.budget import Account
 
 CONNECTIONS_MAX: Final = 500  # administrators of a namespace at the same time
 REQUEST_TIMEOUT_S: Final = 20.0  # for a whole request to arrive
 KEEP_ALIVE_S: Final = 120
+SAFE_HEADERS: Final = (("X-Content-Type-Options", "nosniff"),)
+REQUEST_BYTES_MAX: Final = HEAD_BYTES_MAX + BODY_BYTES_MAX  # of a longer one nothing is kept
+HELD_BYTES_MAX: Final = 4 * limits.MIB  # of one of them: a request, twice while it is read, and an answer
 
 
 class Connections:
@@ -36,7 +41,9 @@ class Connections:
         self.app = app
         self.request_timeout_s = request_timeout_s
         self.connections_max = CONNECTIONS_MAX
+        # uvicorn puts these into every answer of the application. A browser takes none of them for a script or a page.
         self.state = ServerState()
+        self.state.default_headers = [(name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS]
         self.waiting: dict[HttpConnection, None] = {}  # for the client to go on, the longest first
         self.websockets = WebSockets()
         self.config = Config(
@@ -82,13 +89,20 @@ class HttpConnection(H11Protocol):
         self.raw = raw
         self.conn: StrictConnection = StrictConnection()
         self.timer: asyncio.TimerHandle | None = None
+        self.account = Account(together.app.namespace.budget, HELD_BYTES_MAX)
+        self.account.on_over = self.push_out
+        self.request_bytes = 0  # of the request that is read or answered
+        self.paid_bytes = 0  # for it, and for an answer that is not read
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        has_tls = transport.get_extra_info("ssl_object") is not None
+        self.account.charge(limits.CONNECTION_BYTES + (limits.TLS_BYTES if has_tls else 0))
         self.together.waiting[self] = None
         self.together.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.account.close()
         self.stop_timer()
         self.together.waiting.pop(self, None)
         super().connection_lost(exc)
@@ -99,12 +113,26 @@ class HttpConnection(H11Protocol):
         if self.timer is None:
             self.start_timer()
         serving.set(self.transport)
+        self.request_bytes += len(data)
         super().data_received(data)
         self.note_state()
+        if self.account.is_closed:
+            return  # it is a WebSocket now, or gone
+        self.pay()
+        if self.account.is_over:
+            self.refuse(503, f"SubCode=50300. {self.account.why()}")
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self.note_state()
+        self.request_bytes = len(self.conn.trailing_data[0])
+        self.pay()
+
+    def pay(self) -> None:
+        """For what came of a request, as it came and as it is read, and for what waits to be read of an answer."""
+        held = 2 * min(self.request_bytes, REQUEST_BYTES_MAX) + self.transport.get_write_buffer_size()
+        self.account.charge(held - self.paid_bytes)
+        self.paid_bytes = held
 
     def note_state(self) -> None:
         """Whose turn it is: ours, or the client's to send a request or the rest of one."""
@@ -137,12 +165,12 @@ class HttpConnection(H11Protocol):
         return is_wanted(Headers(raw=self.headers), self.scope["raw_path"])
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        namespace = self.together.app.namespace
         headers = Headers(raw=self.headers)
         try:
             refuse_head(Request(dict(self.scope)))
             version = self.scope["http_version"]
-            refuse_upgrade(self.scope["method"], version, self.scope["raw_path"], headers, namespace.is_key_known())
+            refuse_upgrade(self.scope["method"], version, self.scope["raw_path"], headers)
+            self.together.app.refuse_pages(headers)
             if not isinstance(self.conn.next_event(), h11.EndOfMessage):
                 raise bad_request("A request for a WebSocket has no body.")
         except Fault as fault:
@@ -162,8 +190,10 @@ class HttpConnection(H11Protocol):
         self._unset_keepalive_if_required()
         self.connections.discard(self)
         self.together.waiting.pop(self, None)
+        self.account.close()
         rest = self.conn.trailing_data[0]
-        WebSocketStream(self.transport, stream, self.raw, self.together.websockets, self.loop).begin(rest)
+        account = getattr(stream, "account", None)  # it has its own
+        WebSocketStream(self.transport, stream, self.raw, self.together.websockets, self.loop, account).begin(rest)
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
@@ -182,6 +212,7 @@ class HttpConnection(H11Protocol):
             head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Type: {ERROR}"]
             if status == 426:
                 head += ["Upgrade: websocket", f"Sec-WebSocket-Version: {VERSION}"]
+            head += [f"{name}: {value}" for name, value in SAFE_HEADERS]
             head += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
             self.transport.write("\r\n".join(head).encode() + body)
         if cycle is not None:
@@ -191,6 +222,7 @@ class HttpConnection(H11Protocol):
 
     def push_out(self) -> None:
         """Its place is another's at once, whenever the socket is gone."""
+        self.account.close()
         self.stop_timer()
         self.connections.discard(self)
         self.together.waiting.pop(self, None)

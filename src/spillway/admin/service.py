@@ -41,7 +41,7 @@ from spillway.broker.commands import (
 from spillway.broker.effects import Description, Descriptions, Failed, Rules
 from spillway.broker.topic import CompiledRule
 from spillway.model.access import access_changes
-from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
+from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, name_problem
 from spillway.model.errors import BrokerError, EntityAlreadyExists, EntityNotFound
 from spillway.model.rules import Rule
 
@@ -71,6 +71,11 @@ class Call:
     @property
     def version(self) -> str:
         return dict(parse_qsl(self.query)).get("api-version", "")
+
+    @property
+    def version_query(self) -> str:
+        """For the addresses in a list: what was asked for without a version is listed without one."""
+        return f"?api-version={self.version}" if self.version else ""
 
     @property
     def url(self) -> str:
@@ -103,6 +108,10 @@ class Service:
         if call.method not in ("GET", "PUT", "DELETE"):
             raise Fault(405, f"SubCode=40500. {call.method} is not served here: GET, PUT or DELETE are.")
         kind = call.target.kind
+        if kind == paths.ROOT:
+            if call.method != "GET":
+                raise bad_request(f"'{call.target.path}' cannot be used: {name_problem(call.target.path)}.")
+            return self.nothing()
         if kind in (paths.NAMESPACE_INFO, paths.QUEUES, paths.TOPICS):
             if call.method != "GET":
                 raise Fault(405, f"SubCode=40500. '{call.target.path}' can only be read.")
@@ -389,8 +398,8 @@ class Service:
             title = found.path
             entry = self.entry_of(found, call)
             entry.title = title
-            entry.id = f"{call.base}/{title}?api-version={call.version}"
-            entry.link = f"../{title}?api-version={call.version}"
+            entry.id = f"{call.base}/{title}{call.version_query}"
+            entry.link = f"../{title}{call.version_query}"
             feed.entries.append(entry)
         return self.feed_reply(call, feed, has_more)
 
@@ -421,8 +430,8 @@ class Service:
     def put_below(self, entry: Entry, call: Call) -> None:
         """JavaScript takes names from the id, behind the list's path as it was asked for."""
         last = call.target.path.rpartition("/")[2]
-        entry.id = f"{call.base}/{call.target.path}/{entry.title}?api-version={call.version}"
-        entry.link = f"{last}/{entry.title}?api-version={call.version}"
+        entry.id = f"{call.base}/{call.target.path}/{entry.title}{call.version_query}"
+        entry.link = f"{last}/{entry.title}{call.version_query}"
 
     async def page(self, call: Call, kind: str, path: str, title: str) -> tuple[list[Description], bool, Feed]:
         skip, top = self.window(call)
@@ -442,5 +451,6 @@ class Service:
     def feed_reply(self, call: Call, feed: Feed, has_more: bool) -> Reply:
         if has_more:
             skip, top = self.window(call)
-            feed.next_link = f"{call.base}/{call.target.path}?$skip={skip + top}&$top={top}&api-version={call.version}"
+            more = f"&{call.version_query[1:]}" if call.version else ""
+            feed.next_link = f"{call.base}/{call.target.path}?$skip={skip + top}&$top={top}{more}"
         return Reply(200, feed.xml(), FEED)

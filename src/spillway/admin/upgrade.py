@@ -1,14 +1,12 @@
 """From HTTP to a WebSocket: who may change over, and why not (wire-contract 1.2, RFC 6455 section 4.2).
 
-No token is asked for here: the AMQP inside has its own login, and nothing can be done without it. Browsers let any page
-open a WebSocket to any machine, this one included, so where everybody knows the key only pages of this machine may.
+No token is asked for here: the AMQP inside has its own login, and nothing can be done without it. Whose page may ask at
+all is said in `pages`.
 """
 
 import base64
 import binascii
-import ipaddress
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from wsproto.utilities import generate_accept_token
@@ -17,11 +15,9 @@ from spillway.admin.faults import Fault, bad_request
 from spillway.admin.paths import decode_path
 
 PATH: Final = "$servicebus/websocket"
-SUBPROTOCOL: Final = "AMQPWSB10"
+SUBPROTOCOLS: Final = ("AMQPWSB10", "amqp")  # Service Bus's own name, and the registered one that Azure takes too
 VERSION: Final = "13"
 KEY_BYTES: Final = 16
-# Names that no web site can have.
-PRIVATE_ENDS: Final = (".localhost", ".internal")
 
 
 def is_wanted(headers: Headers, path: bytes) -> bool:
@@ -30,7 +26,7 @@ def is_wanted(headers: Headers, path: bytes) -> bool:
     return asked or path.lower().rstrip(b"/").replace(b"%24", b"$") == b"/" + PATH.encode()
 
 
-def refuse_upgrade(method: str, version: str, path: bytes, headers: Headers, is_key_known: bool) -> None:
+def refuse_upgrade(method: str, version: str, path: bytes, headers: Headers) -> None:
     """Raises the fault that says what is wrong with the request."""
     if decode_path(path).lower() != PATH:
         raise Fault(404, f"SubCode=40400. There is no WebSocket here; there is one at '/{PATH}'.")
@@ -42,16 +38,11 @@ def refuse_upgrade(method: str, version: str, path: bytes, headers: Headers, is_
         raise Fault(426, f"SubCode=42600. 'Sec-WebSocket-Version' must be {VERSION}.")
     if len(headers.getlist("sec-websocket-key")) != 1 or not is_key(headers["sec-websocket-key"]):
         raise bad_request(f"'Sec-WebSocket-Key' must be {KEY_BYTES} bytes in Base64, once.")
-    if SUBPROTOCOL.lower() not in words(headers, "sec-websocket-protocol"):
-        raise bad_request(f"'Sec-WebSocket-Protocol' must offer {SUBPROTOCOL}: AMQP is the only thing spoken here.")
+    if not chosen_subprotocol(headers):
+        names = " or ".join(SUBPROTOCOLS)
+        raise bad_request(f"'Sec-WebSocket-Protocol' must offer {names}: AMQP is the only thing spoken here.")
     if "content-length" in headers or "transfer-encoding" in headers:
         raise bad_request("A request for a WebSocket has no body.")
-    if is_key_known and not all(is_private(origin) for origin in headers.getlist("origin")):
-        raise Fault(
-            403,
-            "SubCode=40300. This namespace has the development key, which everybody knows: "
-            "pages of other machines ('Origin') may not connect.",
-        )
 
 
 def accepting(headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -60,8 +51,17 @@ def accepting(headers: Headers) -> list[tuple[bytes, bytes]]:
         (b"Upgrade", b"websocket"),
         (b"Connection", b"Upgrade"),
         (b"Sec-WebSocket-Accept", generate_accept_token(headers["sec-websocket-key"].encode("latin-1"))),
-        (b"Sec-WebSocket-Protocol", SUBPROTOCOL.encode()),
+        (b"Sec-WebSocket-Protocol", chosen_subprotocol(headers).encode()),
     ]
+
+
+def chosen_subprotocol(headers: Headers) -> str:
+    """The first of ours that is offered; empty if none is."""
+    offered = words(headers, "sec-websocket-protocol")
+    for name in SUBPROTOCOLS:
+        if name.lower() in offered:
+            return name
+    return ""
 
 
 def words(headers: Headers, name: str) -> list[str]:
@@ -73,17 +73,3 @@ def is_key(text: str) -> bool:
         return len(base64.b64decode(text, validate=True)) == KEY_BYTES
     except (binascii.Error, ValueError):
         return False
-
-
-def is_private(origin: str) -> bool:
-    """A page of this machine or of the network it stands in, by a name or address that no web site can have."""
-    try:
-        host = urlsplit(origin).hostname
-    except ValueError:
-        return False
-    if not host:
-        return False
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return "." not in host.rstrip(".") or host.endswith(PRIVATE_ENDS)

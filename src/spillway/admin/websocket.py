@@ -14,6 +14,8 @@ from typing import Any, Final, cast
 
 from wsproto.frame_protocol import CloseReason, Frame, FrameProtocol, Opcode, ParseFailed
 
+from spillway.model.budget import Account
+
 log = logging.getLogger(__name__)
 
 MESSAGE_BYTES: Final = 64 * 1024  # of ours: aiohttp takes none of more than 4 MiB
@@ -48,8 +50,11 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         raw: socket.socket | None,
         together: WebSockets,
         loop: asyncio.AbstractEventLoop,
+        account: Account | None = None,
     ) -> None:
         super().__init__()
+        self.account = account  # of who speaks above: pays for what came and was not looked at
+        self.unlooked_bytes = 0
         self.transport = transport
         self.above = above
         self.raw = raw  # the socket below the transport, or None if it cannot be read past it (TLS)
@@ -82,6 +87,9 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         if self.is_deaf:
             return
         self.frames.receive_bytes(data)
+        self.unlooked_bytes += len(data)
+        if self.account is not None:
+            self.account.charge(len(data))
         if not self.is_behind:
             self.is_behind = True
             self.visit()
@@ -140,6 +148,9 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         if not (self.is_wanted or self.is_close_said):
             return
         self.is_behind = self.look()
+        if not self.is_behind and self.account is not None:
+            self.account.charge(-self.unlooked_bytes)
+            self.unlooked_bytes = 0
         self.answer_ping()
         if self.is_behind:
             self.again = self.loop.call_soon(self.visit)

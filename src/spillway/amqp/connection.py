@@ -5,7 +5,7 @@ Both roles, no sockets, no clock: the owner hands in what it read and what time 
 state is the table in `rules`, which a test walks.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from spillway.amqp import states
 from spillway.amqp.codec import FRAME_ELEMENTS_MAX, Budget
@@ -44,7 +44,7 @@ from spillway.amqp.performatives import (
     Transfer,
 )
 from spillway.amqp.sasl import SASL_FRAME_BYTES_MAX, UNDECIDED_BYTES_MAX, choose_init
-from spillway.amqp.session import Session
+from spillway.amqp.session import SESSION_BYTES, Session
 from spillway.amqp.types import Symbol
 
 if TYPE_CHECKING:
@@ -53,7 +53,19 @@ if TYPE_CHECKING:
 FRAME_BYTES_MIN: Final = 512  # [2.7.1] MIN-MAX-FRAME-SIZE
 HEARTBEAT_MS_MIN: Final = 100  # a peer that asks for more is told less
 CLOSE_WAIT_MS: Final = 10_000  # how long the peer may take to answer our close
+ALL_FRAMES: Final = 1 << 62
 DISPOSITION_BYTES: Final = 40  # roughly, of a run not written yet
+
+
+class Account(Protocol):
+    """Who counts what the peer makes us hold longer than the call it came in; less, if `count` is negative."""
+
+    def charge(self, count: int) -> None: ...
+
+
+class NoAccount:
+    def charge(self, count: int) -> None:
+        """A peer that we chose ourselves is not counted."""
 
 
 class ConnectionOptions:
@@ -100,8 +112,12 @@ class ConnectionOptions:
 class Connection:
     """Our end of a connection."""
 
-    def __init__(self, options: ConnectionOptions, is_server: bool, now_ms: int) -> None:
+    def __init__(
+        self, options: ConnectionOptions, is_server: bool, now_ms: int, account: Account | None = None
+    ) -> None:
         self.options = options
+        self.account: Account = NoAccount() if account is None else account
+        self.unread_paid = 0  # bytes of an unfinished frame
         self.is_server = is_server
         self.state: int = states.HEADER
         self.frames_count = 0  # received
@@ -116,6 +132,7 @@ class Connection:
         self.partial_bytes: int = 0
         self.dirty_sessions: list[Session] = []
         self._parser = FrameParser(SASL_FRAME_BYTES_MAX)
+        self._frames_left: int = ALL_FRAMES  # that may still be read before the owner asks again
         self._out: list[bytes] = []
         self._out_bytes: int = 0
         self._held: list[bytes] = []  # client: everything behind SASL, until that has gone well
@@ -129,14 +146,31 @@ class Connection:
 
     # -- the owner's side ---------------------------------------------------------------------------------
 
-    def receive(self, data: bytes, now_ms: int) -> None:
-        """Take in bytes. Bad ones are answered with an error and an event, never with an exception."""
-        self._now_ms = now_ms
+    def receive(self, data: bytes, now_ms: int, frames_max: int = ALL_FRAMES) -> None:
+        """Take in bytes. Bad ones are answered with an error and an event, never with an exception.
+
+        At most `frames_max` frames are read; if there may be more, `is_cut` says so, and `read_on` goes on with them.
+        """
         self._received_ms = now_ms
         if self.state == states.CLOSED:
             return
         self._parser.feed(data)
+        self.read_on(now_ms, frames_max)
+
+    def read_on(self, now_ms: int, frames_max: int = ALL_FRAMES) -> None:
+        """Read more frames of what was received before."""
+        self._now_ms = now_ms
+        self._frames_left = frames_max
         self._read()
+        unread = self._parser.unread
+        if unread != self.unread_paid:
+            self.account.charge(unread - self.unread_paid)
+            self.unread_paid = unread
+
+    @property
+    def is_cut(self) -> bool:
+        """There may be whole frames that were received and not read."""
+        return self._frames_left <= 0 and self.state != states.CLOSED and self._parser.unread > 0
 
     def take_events(self) -> list[Event]:
         """What has happened since the last call."""
@@ -167,6 +201,11 @@ class Connection:
     def is_closed(self) -> bool:
         """Nothing more will be read; nothing more will be written once the output has been."""
         return self.state == states.CLOSED
+
+    @property
+    def is_closing(self) -> bool:
+        """We have said our close, or nothing more is read at all."""
+        return self.state >= states.CLOSE_SENT
 
     @property
     def is_undecided(self) -> bool:
@@ -222,6 +261,18 @@ class Connection:
         self.state = states.CLOSE_SENT
         self._close_due_ms = self._now_ms + CLOSE_WAIT_MS
 
+    def forget(self) -> None:
+        """It is closed: nothing that the peer made us hold stays, though its socket may for a while."""
+        for session in self.sessions.values():
+            if not session.is_ended:
+                session.let_go()
+            session.links.clear()
+        self.sessions.clear()
+        self.sessions_by_remote_channel.clear()
+        self.ended_channels.clear()
+        self.names.clear()
+        self._parser = FrameParser(self._parser.max_frame_size)
+
     # -- time ---------------------------------------------------------------------------------------------
 
     def next_due_ms(self) -> int:
@@ -269,19 +320,23 @@ class Connection:
         """Work through what has been fed, as far as the state lets us."""
         parser = self._parser
         try:
-            while True:
+            while self._frames_left > 0:
+                self._frames_left -= 1
                 state = self.state
                 if state == states.OPENED:
                     frame = parser.next()
                     if frame is None:
+                        self._frames_left = 1  # nothing was cut off
                         return
                     self._on_frame(frame)
                 elif state == states.HEADER or state == states.AMQP_HEADER:
                     header = parser.next_header()
                     if header is None:
+                        self._frames_left = 1
                         return
                     self._on_header(header)
                 elif state == states.SASL_DECIDING:
+                    self._frames_left += 1  # its end goes on with them
                     if parser.unread > UNDECIDED_BYTES_MAX:
                         self._drop(AmqpError(states.RESOURCE_LIMIT_EXCEEDED, "Too much was sent before SASL was over."))
                     return
@@ -290,6 +345,7 @@ class Connection:
                 else:
                     frame = parser.next()
                     if frame is None:
+                        self._frames_left = 1
                         return
                     self._on_early_or_late_frame(frame)
         except ProtocolError as fault:
@@ -395,15 +451,15 @@ class Connection:
             elif isinstance(body, Flow):
                 session.on_flow(body)
             else:
-                self._on_session_frame(session, body)
+                self._on_session_frame(session, body, frame.end - frame.at)
         elif self.state == states.OPENING:
             self._on_open(body)
         elif isinstance(body, Close):
             self._drop(body.error)  # the answer to ours; all else is discarded
 
-    def _on_session_frame(self, session: Session, body: Performative) -> None:
+    def _on_session_frame(self, session: Session, body: Performative, size: int) -> None:
         if isinstance(body, Attach):
-            session.on_attach(body)
+            session.on_attach(body, size)
         elif isinstance(body, Detach):
             session.on_detach(body)
         elif isinstance(body, End):
@@ -469,6 +525,7 @@ class Connection:
             local_channel = self._free_channel(channel)
             session = Session(self, local_channel)
             self.sessions[local_channel] = session
+            session.hold(SESSION_BYTES)
             session.write_begin(channel)
         self.ended_channels.discard(channel)
         self.sessions_by_remote_channel[channel] = session
@@ -478,6 +535,7 @@ class Connection:
         session.on_end(end)
         del self.sessions_by_remote_channel[session.remote_channel]
         del self.sessions[session.local_channel]
+        session.release()
         self.ended_channels.add(session.remote_channel)
 
     # -- faults -------------------------------------------------------------------------------------------
@@ -564,6 +622,7 @@ class Connection:
         if count > 0 and self.partial_bytes + count > self.options.partial_bytes_max:
             return False
         self.partial_bytes += count
+        self.account.charge(count)
         return True
 
     def note_name(self, link: "Link") -> None:

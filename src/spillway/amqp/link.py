@@ -36,6 +36,8 @@ TAG_BYTES_MAX: Final = 32  # [2.8.7]
 # A multi-frame delivery may come in pieces of one byte. Each piece costs a Python object besides its bytes, so each is
 # charged with this much when the bytes of unfinished deliveries are counted.
 PART_OVERHEAD_BYTES: Final = 64
+# A delivery state that came with the first frame is kept as the values it was decided into: at most a frame of them.
+STATE_BYTES: Final = 256 * 1024
 
 
 class PartialDelivery:
@@ -49,6 +51,7 @@ class PartialDelivery:
         self.settled = False
         self.size = 0
         self.charged_bytes = 0
+        self.state_bytes = 0
         self.is_too_large = False
         self.parts: list[bytes] = []
 
@@ -75,6 +78,8 @@ class Link:
         self.credit: int = 0
         self.is_drain_asked = False  # the peer wants its credit used up or given back
         self.unsent: int = 0
+        self.outstanding: int = 0  # deliveries of its that the session knows as not settled
+        self.is_forgotten = False  # it is over: what is said of its deliveries is not heard
         self.unsent_tags: list[bytes] = []  # of a link that ended before the session's window let them out
         self.is_drained_due = False
         self.is_flow_held = False  # flow came before our attach went out
@@ -86,6 +91,9 @@ class Link:
         self.partial: PartialDelivery | None = None
         self.refused_id: int = -1  # the last delivery that came after we had detached
         self.is_echo_due = False
+        # -- what our owner is charged for it
+        self.held_bytes: int = 0
+        self.attach_bytes: int = 0  # of it, until the attach is answered and forgotten
 
     @property
     def is_open(self) -> bool:
@@ -98,6 +106,30 @@ class Link:
         return self.state >= states.LINK_DETACH_SENT
 
     # -- attaching and detaching --------------------------------------------------------------------------
+
+    def hold(self, link_bytes: int, attach_bytes: int) -> None:
+        self.held_bytes = link_bytes + attach_bytes
+        self.attach_bytes = attach_bytes
+        self.session.hold(link_bytes + attach_bytes)
+
+    def release(self) -> None:
+        self.session.hold(-self.held_bytes)
+        self.held_bytes = 0
+        self.attach_bytes = 0
+
+    def forget_attach(self) -> None:
+        """It is answered. What the peer said at length would stay with us for as long as the link."""
+        attach = self.attach
+        if attach is not None:
+            attach.source = None
+            attach.target = None
+            attach.unsettled = None
+            attach.properties = None
+            attach.offered_capabilities = None
+            attach.desired_capabilities = None
+        self.session.hold(-self.attach_bytes)
+        self.held_bytes -= self.attach_bytes
+        self.attach_bytes = 0
 
     def accept(
         self,
@@ -326,8 +358,6 @@ class Link:
             if len(tag) > TAG_BYTES_MAX:
                 self.fail(INVALID_FIELD, "A delivery-tag has at most 32 bytes.")
                 return
-            if not self.session.take_delivery_id(delivery_id):
-                return
             self.delivery_count = serial_add(self.delivery_count, 1)
             self.credit_left -= 1
             message_format = transfer.message_format or 0
@@ -342,6 +372,9 @@ class Link:
                 return
             partial = PartialDelivery(delivery_id, tag, message_format, transfer.state)
             self.partial = partial
+            if transfer.state is not None:
+                partial.state_bytes = STATE_BYTES
+                self.session.connection.account.charge(STATE_BYTES)
         elif transfer.delivery_id is not None and transfer.delivery_id != partial.delivery_id:
             self.fail(INVALID_FIELD, "A delivery began before the one in progress on this link was complete.")
             return
@@ -414,4 +447,5 @@ class Link:
         partial = self.partial
         if partial is not None:
             self.release_parts(partial)
+            self.session.connection.account.charge(-partial.state_bytes)
             self.partial = None

@@ -111,7 +111,8 @@ ABSENT: Final = Section(-1, -1)
 class Sections:
     """The parts of one encoded message. `body` spans all its sections; `body_kind` is their descriptor code or 0.
 
-    `is_plain` says that every section descriptor is a smallulong, as all SDKs write them and one can only read them.
+    `is_plain` says that the sections are in order and that every descriptor is a smallulong, as all SDKs write them and
+    one can only read them.
     """
 
     def __init__(self) -> None:
@@ -182,18 +183,28 @@ class Properties:
 
 
 def split_sections(raw: bytes, budget: Budget) -> Sections:
-    """Find and check every section: order, kinds, field types and every nested value, or DecodeError."""
+    """Find and check every section: kinds, field types and every nested value, or DecodeError.
+
+    The order is not the sender's fault: the Python SDK writes delivery annotations behind the body, rhea the footer
+    before it, and Azure takes both. Such a message is not `is_plain`: `in_plain_form` puts it in order.
+    """
     sections = Sections()
     at = 0
     end = len(raw)
-    previous = 0
+    highest = 0  # code so far
     while at < end:
         start = at
         code, at = _section_code(raw, at, end, budget)
         if at - start != 3:
             sections.is_plain = False
-        _check_order(code, previous)
-        previous = code
+        if code > highest:
+            if sections.body_kind != 0 and code <= AMQP_VALUE:
+                raise DecodeError("a message with two kinds of body")
+            highest = code
+        else:
+            if code < highest:
+                sections.is_plain = False
+            _check_again(sections, code)
         if code == DATA:
             at = _skip_data(raw, at, end)
             _extend_body(sections, code, start, at)
@@ -231,13 +242,28 @@ def _section_code(raw: bytes, at: int, end: int, budget: Budget) -> tuple[int, i
     return code, at
 
 
-def _check_order(code: int, previous: int) -> None:
-    """Sections come in the order of their codes; only data and amqp-sequence repeat, and bodies do not mix [3.2]."""
-    if code > previous:
-        if previous >= DATA and code <= AMQP_VALUE:
-            raise DecodeError("a message with two kinds of body")
-    elif code != previous or (code != DATA and code != AMQP_SEQUENCE):
-        raise DecodeError("message sections out of order, or one of them twice")
+def _check_again(sections: Sections, code: int) -> None:
+    """A section that is not behind all others: only data and amqp-sequence repeat, and bodies do not mix [3.2]."""
+    if code < DATA or code == FOOTER:
+        if _place_of(sections, code).start >= 0:
+            raise DecodeError("a message section comes twice")
+    elif sections.body_kind != 0 and sections.body_kind != code:
+        raise DecodeError("a message with two kinds of body")
+    elif code == AMQP_VALUE and sections.body_kind == code:
+        raise DecodeError("a message section comes twice")
+
+
+def _place_of(sections: Sections, code: int) -> Section:
+    """One of the sections that do not repeat, wherever it is."""
+    if code == HEADER:
+        return sections.header
+    if code == DELIVERY_ANNOTATIONS:
+        return sections.delivery_annotations
+    if code == MESSAGE_ANNOTATIONS:
+        return sections.message_annotations
+    if code == PROPERTIES:
+        return sections.properties
+    return sections.application_properties if code == APPLICATION_PROPERTIES else sections.footer
 
 
 def _extend_body(sections: Sections, code: int, start: int, end: int) -> None:
@@ -341,18 +367,17 @@ def _check_map(raw: bytes, at: int, end: int, section: Section, is_application: 
     return after
 
 
-def with_plain_descriptors(raw: bytes, budget: Budget) -> bytes:
-    """The same message with every section descriptor as smallulong: for one that is sound but not `is_plain`."""
-    out = bytearray()
+def in_plain_form(raw: bytes, budget: Budget) -> bytes:
+    """The same message with its sections in order [3.2], every descriptor as smallulong: one that is not `is_plain`."""
+    found: list[list[bytes]] = [[] for _ in range(FOOTER - HEADER + 1)]
     at = 0
     end = len(raw)
     while at < end:
         code, at = _section_code(raw, at, end, budget)
         after = skip_value(raw, at, end, budget)
-        out += bytes((0x00, 0x53, code))
-        out += raw[at:after]
+        found[code - HEADER].append(bytes((0x00, 0x53, code)) + raw[at:after])
         at = after
-    return bytes(out)
+    return b"".join([b"".join(sections) for sections in found])
 
 
 # --- reading single sections of a message that was split -------------------------------------------------------------
@@ -423,11 +448,33 @@ def decode_data_bodies(raw: bytes, sections: Sections) -> list[tuple[int, int]]:
     end = sections.body.end
     budget = Budget()
     while at < end:
-        _, at = _section_code(raw, at, end, budget)
+        code, at = _section_code(raw, at, end, budget)
+        if code != DATA:  # of a message that is not in order
+            at = skip_value(raw, at, end, budget)
+            continue
         after = _skip_data(raw, at, end)
         spans.append((at + 2 if raw[at] == 0xA0 else at + 5, after))
         at = after
     return spans
+
+
+def decode_sequences(raw: bytes, sections: Sections) -> list[object]:
+    """The items of all amqp-sequences, one after the other; empty for another kind of body."""
+    items: list[object] = []
+    if sections.body_kind != AMQP_SEQUENCE:
+        return items
+    at = sections.body.start
+    end = sections.body.end
+    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    while at < end:
+        code, at = _section_code(raw, at, end, budget)
+        if code != AMQP_SEQUENCE:  # of a message that is not in order
+            at = skip_value(raw, at, end, budget)
+            continue
+        value, at = decode_value(raw, at, end, budget)
+        assert isinstance(value, list), "sections were checked"
+        items += value
+    return items
 
 
 def decode_body_value(raw: bytes, sections: Sections) -> object:

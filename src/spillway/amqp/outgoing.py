@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # frame header 8, descriptor 3, list8 3, handle 5, delivery-id 5, tag 2 + 32, format 5, seven of one byte; rounded up
 TRANSFER_HEAD_BYTES_MAX: Final = 72
 TAG_BYTES_MAX: Final = 32  # [2.8.7]
+QUEUED_BYTES: Final = 500  # what a delivery that waits takes besides its payload
+UNSETTLED_BYTES: Final = 250  # what a delivery that is not settled takes
+UNSETTLED_STEP: Final = 256  # so many are paid for at a time
 
 
 class OutgoingDelivery:
@@ -52,6 +55,9 @@ class Outgoing:
         # The receiver has said its outcome and the owner owes the settlement. What is said of them again is not heard:
         # a few bytes that name everything outstanding, over and over, would cost as much every time.
         self.disposed: dict[int, SentDelivery] = {}
+        self.dead_count = 0  # of both, those whose link is over: cleared away when they are the half of them
+        self.walked_count = 0  # deliveries looked at because links ended, for the test that it is few
+        self.unsettled_paid = UNSETTLED_STEP  # how many of them are paid for; the first come with the session
 
     def set_window(self, next_incoming_id: int | None, incoming_window: int) -> bool:
         """The peer's window: next-incoming-id + incoming-window - our next-outgoing-id [2.5.6].
@@ -81,6 +87,9 @@ class Outgoing:
             self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
             if not settled:
                 self.unsettled[delivery_id] = SentDelivery(link, delivery_id, tag)
+                link.outstanding += 1
+                if len(self.unsettled) > self.unsettled_paid:
+                    self.settle_up()
             connection.append(
                 transfer_frame(
                     self.local_channel, link.local_handle, delivery_id, tag, message_format, settled, False, payload
@@ -88,6 +97,7 @@ class Outgoing:
             )
             return delivery_id
         self.queue.append(OutgoingDelivery(link, delivery_id, tag, payload, settled, message_format))
+        connection.account.charge(size + QUEUED_BYTES)
         link.unsent += 1
         self.write_queued()
         return delivery_id
@@ -101,8 +111,12 @@ class Outgoing:
                 head.link.unsent -= 1
                 if not head.settled:
                     self.unsettled[head.delivery_id] = SentDelivery(head.link, head.delivery_id, head.tag)
+                    head.link.outstanding += 1
+                    if len(self.unsettled) > self.unsettled_paid:
+                        self.settle_up()
             if self.write_frames(head):
                 self.queue.popleft()
+                self.release(head)
                 if head.link.is_drained_due:
                     head.link.drained()
 
@@ -134,21 +148,49 @@ class Outgoing:
         self.window -= 1
         self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
 
+    def release(self, delivery: OutgoingDelivery) -> None:
+        self.connection.account.charge(-len(delivery.payload) - QUEUED_BYTES)
+
+    def settle_up(self) -> None:
+        """Pay for as many deliveries as are not settled, a step at a time."""
+        count = max(len(self.unsettled) + len(self.disposed), UNSETTLED_STEP)
+        if count > self.unsettled_paid or count < self.unsettled_paid - 2 * UNSETTLED_STEP:
+            paid = (count + UNSETTLED_STEP - 1) // UNSETTLED_STEP * UNSETTLED_STEP
+            self.connection.account.charge((paid - self.unsettled_paid) * UNSETTLED_BYTES)
+            self.unsettled_paid = paid
+
+    def clear(self) -> None:
+        """The session is over."""
+        for delivery in self.queue:
+            self.release(delivery)
+        self.queue.clear()
+        self.unsettled.clear()
+        self.disposed.clear()
+        self.dead_count = 0
+        self.settle_up()
+
     def is_half_sent(self, link: "Link") -> bool:
         """Whether the delivery that stands half written before the window is of this link."""
         return len(self.queue) > 0 and self.queue[0].is_begun and self.queue[0].link is link
 
     def find_unsettled(self, first: int, count: int) -> list[SentDelivery]:
-        """Those of the range that we still know, in O(the smaller of range and outstanding)."""
+        """Those of the range that we still know, in O(the smaller of range and outstanding).
+
+        Those of links that are over are met once, and gone then.
+        """
         unsettled = self.unsettled
         found: list[SentDelivery] = []
+        dead: list[int] = []
         if not unsettled:
             return found
         if count <= len(unsettled):
             for step in range(count):
                 delivery = unsettled.get((first + step) & MASK)
                 if delivery is not None:
-                    found.append(delivery)
+                    if delivery.link.is_forgotten:
+                        dead.append(delivery.delivery_id)
+                    else:
+                        found.append(delivery)
         else:
             oldest = next(iter(unsettled))  # ids rise, so the first one known is the oldest
             span = (self.next_delivery_id - oldest) & MASK
@@ -156,13 +198,25 @@ class Outgoing:
                 return found  # a range beside all that is outstanding: nothing to look through
             for delivery_id, known in unsettled.items():
                 if (delivery_id - first) & MASK < count:
-                    found.append(known)
+                    if known.link.is_forgotten:
+                        dead.append(delivery_id)
+                    else:
+                        found.append(known)
+        for delivery_id in dead:
+            del unsettled[delivery_id]
+        self.dead_count -= len(dead)
         return found
 
     def take_disposed(self, delivery_id: int) -> bool:
         """Forget a delivery that is settled; whether we knew it."""
         found = self.disposed.pop(delivery_id, None) or self.unsettled.pop(delivery_id, None)
-        return found is not None
+        if found is None:
+            return False
+        if found.link.is_forgotten:
+            self.dead_count -= 1
+            return False
+        found.link.outstanding -= 1
+        return True
 
     def withdraw(self, link: "Link") -> None:
         """Take a link's deliveries that were never begun out of the queue, and close up the ids behind them."""
@@ -173,6 +227,7 @@ class Outgoing:
         for delivery in self.queue:
             if delivery.link is link and not delivery.is_begun:
                 link.unsent_tags.append(delivery.tag)
+                self.release(delivery)
                 removed += 1
             else:
                 delivery.delivery_id = serial_add(delivery.delivery_id, -removed)
@@ -187,7 +242,22 @@ class Outgoing:
         """The link is over: nothing of it is sent any more, and nothing said of its deliveries is heard."""
         self.withdraw(link)
         if self.is_half_sent(link):
-            self.queue.popleft()
+            self.release(self.queue.popleft())
+        link.is_forgotten = True
+        self.dead_count += link.outstanding
+        link.outstanding = 0
+        if self.dead_count * 2 > len(self.unsettled) + len(self.disposed):
+            self._clear_dead()
+
+    def _clear_dead(self) -> None:
+        """So seldom that a link which ends costs what it had outstanding itself, whatever is outstanding beside it."""
+        self.walked_count += len(self.unsettled) + len(self.disposed)
+        is_all_dead = self.dead_count == len(self.unsettled) + len(self.disposed)
         for known in (self.unsettled, self.disposed):
-            for delivery_id in [delivery_id for delivery_id, delivery in known.items() if delivery.link is link]:
+            if is_all_dead:
+                known.clear()
+                continue
+            for delivery_id in [delivery_id for delivery_id, delivery in known.items() if delivery.link.is_forgotten]:
                 del known[delivery_id]
+        self.dead_count = 0
+        self.settle_up()

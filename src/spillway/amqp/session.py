@@ -1,8 +1,10 @@
 """One session: windows, delivery ids and dispositions shared by its links [2.5].
 
 What we send respects the peer's incoming window: deliveries wait here, in order, until it lets them out. What we
-receive is let in by a window so large that only a hostile peer meets its end. The peer's own next-outgoing-id is never
-believed: the Python SDK counts deliveries where the specification counts frames.
+receive is let in by a window so large that only a hostile peer meets its end. What the peer numbers is never believed:
+the Python SDK counts deliveries where the specification counts frames, and gives several deliveries under way one id
+(every link of it counts for itself, and requests are numbered before they wait for their turn). An id is repeated in
+what is said of the delivery, and means nothing else here.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -21,7 +23,7 @@ from spillway.amqp.events import (
     WindowOpened,
 )
 from spillway.amqp.link import Link
-from spillway.amqp.outgoing import Outgoing
+from spillway.amqp.outgoing import UNSETTLED_STEP, Outgoing
 from spillway.amqp.performatives import (
     Attach,
     Begin,
@@ -43,6 +45,13 @@ if TYPE_CHECKING:
 OUTGOING_WINDOW: Final = (1 << 31) - 1  # we hold back nothing of our own accord
 # AMQP has no limit. Thousands of links are kept by their names; those of the SDKs have some hundred characters.
 NAME_CHARS_MAX: Final = 1_024
+# What they take in memory, with what our owner keeps for them.
+SESSION_BYTES: Final = 2_500
+LINK_BYTES: Final = 2_500
+NAME_CHAR_BYTES: Final = 4
+HANDLE_BYTES: Final = 64
+# An attach is decoded into values of which each may take a hundred times the bytes it came in; usually it is ten.
+ATTACH_FACTOR: Final = 16
 
 
 class Session:
@@ -64,13 +73,21 @@ class Session:
         # -- incoming
         self.incoming_left: int = connection.options.incoming_window
         self.next_incoming_id: int = -1  # unknown before the peer's begin
-        self.last_delivery_id: int = -1  # none yet
         # -- to say when the output is taken
         self.is_dirty = False
         self.is_echo_due = False
         self.echo_links: list[Link] = []
         self.received_run = DispositionRun(True)
         self.sent_run = DispositionRun(False)
+        self.held_bytes = 0  # charged for it and its links
+
+    def hold(self, count: int) -> None:
+        self.held_bytes += count
+        self.connection.account.charge(count)
+
+    def release(self) -> None:
+        """All that was charged for it."""
+        self.hold(-self.held_bytes)
 
     @property
     def is_ended(self) -> bool:
@@ -176,14 +193,15 @@ class Session:
         """Free what the session holds for the wire; the links stay for the owner to walk."""
         for link in self.links.values():
             link.drop_partial()
+            link.attach_bytes = 0
+            link.held_bytes = 0
             if link.state < states.LINK_DETACH_SENT:
                 self.connection.forget_name(link)
                 self.outgoing.withdraw(link)
             link.state = states.LINK_DETACHED
         self.connection.links_count -= len(self.links_by_remote_handle)
-        self.outgoing.queue.clear()
-        self.outgoing.unsettled.clear()
-        self.outgoing.disposed.clear()
+        self.outgoing.clear()
+        self.release()
         self.awaiting.clear()
         self.errored_handles.clear()
         self.links_by_remote_handle.clear()
@@ -234,7 +252,7 @@ class Session:
 
     # -- frames of links ----------------------------------------------------------------------------------
 
-    def on_attach(self, attach: Attach) -> None:
+    def on_attach(self, attach: Attach, size: int) -> None:
         connection = self.connection
         if attach.handle > connection.options.handle_max:
             # "MUST close the connection with the framing-error error-code" [2.7.2]
@@ -249,7 +267,9 @@ class Session:
         if len(attach.name) > NAME_CHARS_MAX:
             self.fail(INVALID_FIELD, f"The name of a link has at most {NAME_CHARS_MAX} characters.")
             return
-        self.errored_handles.discard(attach.handle)
+        if attach.handle in self.errored_handles:
+            self.errored_handles.discard(attach.handle)
+            self.hold(-HANDLE_BYTES)
         is_sender = attach.role
         link = self.awaiting.pop((attach.name, is_sender), None)
         if link is not None:
@@ -265,6 +285,7 @@ class Session:
             link.delivery_count = attach.initial_delivery_count or 0
         self.links[link.local_handle] = link
         self.map_link(link, attach.handle)
+        link.hold(LINK_BYTES + NAME_CHAR_BYTES * len(link.name), ATTACH_FACTOR * size)
         self.admit(link)
 
     def map_link(self, link: Link, remote_handle: int) -> None:
@@ -279,6 +300,7 @@ class Session:
             text = f"This connection has {connection.options.links_max} links, the most it may have."
             link.refuse(AmqpError(states.RESOURCE_LIMIT_EXCEEDED, text))
             link.is_fault_ours_to_tell = True  # the owner never heard of it
+            link.forget_attach()
             link.attach = None
             return
         older = connection.names.get((link.name, link.is_sender))
@@ -304,9 +326,11 @@ class Session:
         link = self.find_link(detach.handle)
         if link is None:
             return
-        if link.detach_error is not None:
+        if link.detach_error is not None and detach.handle not in self.errored_handles:
             self.errored_handles.add(detach.handle)
+            self.hold(HANDLE_BYTES)
         link.on_detach(detach)
+        link.release()
         del self.links_by_remote_handle[detach.handle]
         del self.links[link.local_handle]
         self.connection.links_count -= 1
@@ -322,14 +346,6 @@ class Session:
         link = self.find_link(transfer.handle)
         if link is not None:
             link.on_transfer(transfer, data, at, end)
-
-    def take_delivery_id(self, delivery_id: int) -> bool:
-        """Ids of deliveries rise within a session [2.8.9]; one that does not ends it."""
-        if self.last_delivery_id >= 0 and serial_difference(delivery_id, self.last_delivery_id) <= 0:
-            self.fail(INVALID_FIELD, f"Delivery id {delivery_id} does not follow {self.last_delivery_id}.")
-            return False
-        self.last_delivery_id = delivery_id
-        return True
 
     def on_flow(self, flow: Flow) -> None:
         if self.outgoing.set_window(flow.next_incoming_id, flow.incoming_window):
@@ -361,8 +377,12 @@ class Session:
             return
         for delivery in deliveries:
             del outgoing.unsettled[delivery.delivery_id]
-            if not disposition.settled:
+            if disposition.settled:
+                delivery.link.outstanding -= 1
+            else:
                 outgoing.disposed[delivery.delivery_id] = delivery
+        if outgoing.unsettled_paid > UNSETTLED_STEP:
+            outgoing.settle_up()
         self.connection.events.append(DispositionReceived(deliveries, disposition.settled, disposition.state))
 
     # -- saying -------------------------------------------------------------------------------------------

@@ -16,48 +16,87 @@ from spillway.model.records import LoadActive, LoadFrom, LoadNumbers, MessageRem
 
 
 class BrowseStep(LoadStep):
-    """Shows messages in any state; changes nothing."""
+    """Shows messages in any state; changes nothing. As many questions as it takes: none holds up the store for long."""
 
     def __init__(self, queue: Queue, request: Peek) -> None:
         self.queue = queue
         self.request = request
+        self.first = request.from_sequence_number
+        self.count = min(request.count, limits.PEEK_MESSAGES_MAX)
+        self.bytes_left: int = limits.PEEK_BYTES_MAX
+        self.found: list[StoredMessage] = []
+        self.keeps_place = True  # one that has begun has messages in memory: those behind it have none yet
 
     def query(self, decided: Decided) -> Query | None:
-        request = self.request
-        count = min(request.count, limits.PEEK_MESSAGES_MAX)
-        first = request.from_sequence_number
-        return LoadFrom(self.queue.entity_id, first, count, limits.PEEK_BYTES_MAX, request.session_id)
+        count = min(self.count - len(self.found), limits.QUERY_ROWS_MAX)
+        return LoadFrom(self.queue.entity_id, self.first, count, self.bytes_left, self.request.session_id)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         report_corrupt(self.queue, rows, decided)
         tally = self.queue.metered(decided)
         for stored in rows.messages:
             tally.count(PEEK, len(stored.message.raw))
-        if not rows.messages:
+            self.bytes_left -= len(stored.message.raw) + limits.RESIDENT_MESSAGE_BYTES
+        self.found += rows.messages
+        if rows.is_cut and len(self.found) < self.count and self.bytes_left > 0 and rows.looked_upto >= self.first:
+            self.first = rows.looked_upto + 1
+            return True
+        if not self.found:
             tally.count(PEEK)
-        decided.say(Messages(self.request.request_id, rows.messages, [], 0))
+        decided.say(Messages(self.request.request_id, self.found, [], 0))
         return False
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
         decided.say(Failed(self.request.request_id, error))
 
 
-class CancelStep(LoadStep):
-    """Removes scheduled messages, all or none."""
+class NumbersStep(LoadStep):
+    """Reads messages by their numbers, some hundred at a time; nothing else of the entity is read between.
 
-    def __init__(self, entity: Entity, request: CancelScheduled) -> None:
+    So what was read first can have changed by the end no more than if all had been read at once (`loads`).
+    """
+
+    def __init__(self, entity: Entity, numbers: list[int]) -> None:
         self.entity = entity
-        self.request = request
+        self.numbers = sorted(set(numbers))
+        self.asked_count = 0
+        self.bytes_left: int = limits.BY_NUMBER_BYTES_MAX
+        self.rows = Rows([])
+        self.keeps_place = True
 
     def query(self, decided: Decided) -> Query | None:
-        return LoadNumbers(self.entity.entity_id, self.request.sequence_numbers, limits.BY_NUMBER_BYTES_MAX)
+        asked = self.numbers[self.asked_count : self.asked_count + limits.NUMBERS_PER_LOAD]
+        return LoadNumbers(self.entity.entity_id, asked, self.bytes_left)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         report_corrupt(self.entity, rows, decided)
+        self.rows.messages += rows.messages
+        for stored in rows.messages:
+            self.bytes_left -= len(stored.message.raw)
+        self.asked_count += limits.NUMBERS_PER_LOAD
+        is_more = self.asked_count < len(self.numbers)
+        self.rows.is_cut = rows.is_cut or (is_more and self.bytes_left <= 0)
+        if is_more and not self.rows.is_cut:
+            return True
+        self.read(self.rows, decided)
+        return False
+
+    def read(self, rows: Rows, decided: Decided) -> None:
+        """All of them are there, or there are too many."""
+
+
+class CancelStep(NumbersStep):
+    """Removes scheduled messages, all or none."""
+
+    def __init__(self, entity: Entity, request: CancelScheduled) -> None:
+        super().__init__(entity, request.sequence_numbers)
+        self.request = request
+
+    def read(self, rows: Rows, decided: Decided) -> None:
         error = _missing(self.entity, self.request.sequence_numbers, rows, SCHEDULED, "scheduled")
         if error is not None:
             decided.say(Failed(self.request.request_id, error))
-            return False
+            return
         group: list[Record] = []
         for stored in rows.messages:
             group.append(MessageRemoved(self.entity.entity_id, stored.sequence_number))
@@ -65,16 +104,16 @@ class CancelStep(LoadStep):
         decided.remember(group)
         self.entity.metered(decided).count_many(CANCEL, len(group), len(group), 0)
         decided.say(Done(self.request.request_id))
-        return False
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
         decided.say(Failed(self.request.request_id, error))
 
 
-class ReceiveDeferredStep(LoadStep):
+class ReceiveDeferredStep(NumbersStep):
     """Hands out deferred messages by number, all or none: locked, or deleted at once."""
 
     def __init__(self, queue: Queue, request: ReceiveDeferred) -> None:
+        super().__init__(queue, request.sequence_numbers)
         self.queue = queue
         self.request = request
 
@@ -85,17 +124,16 @@ class ReceiveDeferredStep(LoadStep):
         if error is not None:
             self._refuse(error, decided)
             return None
-        return LoadNumbers(self.queue.entity_id, self.request.sequence_numbers, limits.BY_NUMBER_BYTES_MAX)
+        return super().query(decided)
 
-    def loaded(self, rows: Rows, decided: Decided) -> bool:
+    def read(self, rows: Rows, decided: Decided) -> None:
         queue = self.queue
-        report_corrupt(queue, rows, decided)
         error = _missing(queue, self.request.sequence_numbers, rows, DEFERRED, "deferred")
         if error is None:
             error = self._expired(rows.messages, decided)
         if error is not None:
             self._refuse(error, decided)
-            return False
+            return
         if self.request.deletes:
             group: list[Record] = []
             for stored in rows.messages:
@@ -103,15 +141,14 @@ class ReceiveDeferredStep(LoadStep):
                 queue.uncount(len(stored.message.raw), DEFERRED)
             decided.remember(group)
             self._hand_out(rows.messages, [], 0, decided)
-            return False
+            return
         lane = queue.lane_of(self.request.session_id)
         if lane is None:
             decided.say(Failed(self.request.request_id, self._lock_missing()))
-            return False
+            return
         locks = [queue.lock(stored, lane, None, decided.now_ms) for stored in rows.messages]
         until_ms = locks[0].locked_until_ms if locks else 0
         self._hand_out(rows.messages, [lock.token for lock in locks], until_ms, decided)
-        return False
 
     def _hand_out(self, messages: list[StoredMessage], tokens: list[bytes], until_ms: int, decided: Decided) -> None:
         tally = self.queue.metered(decided)
@@ -129,9 +166,10 @@ class ReceiveDeferredStep(LoadStep):
         error: BrokerError | None = None
         for stored in messages:
             if stored.expires_ms != NEVER and stored.expires_ms <= decided.now_ms:
-                group: list[Record] = []
-                self.queue.expire(stored, group, decided)
-                decided.remember(group)
+                if self.queue.may_expire(stored, decided):
+                    group: list[Record] = []
+                    self.queue.expire(stored, group, decided)
+                    decided.remember(group)
                 error = MessageNotFound(f"Message {stored.sequence_number} of '{self.queue.path}' has expired.")
         return error
 
@@ -141,11 +179,10 @@ class ReceiveDeferredStep(LoadStep):
         )
 
     def _locked_already(self, lane: Lane) -> BrokerError | None:
-        wanted = set(self.request.sequence_numbers)
-        for lock in lane.locks.by_token.values():
-            if lock.state == DEFERRED and lock.sequence_number in wanted:
+        for number in self.numbers:
+            if number in lane.locks.deferred_numbers:
                 return MessageNotFound(
-                    f"Message {lock.sequence_number} of '{self.queue.path}' is deferred and locked by another receiver."
+                    f"Message {number} of '{self.queue.path}' is deferred and locked by another receiver."
                 )
         return None
 
@@ -164,7 +201,9 @@ class BatchDeleteStep(LoadStep):
 
     def query(self, decided: Decided) -> Query | None:
         count = min(self.request.count - self.deleted_count, limits.SWEEP_MESSAGES)
-        return LoadActive(self.queue.entity_id, self.after, count, limits.LOAD_BYTES)
+        query = LoadActive(self.queue.entity_id, self.after, count, limits.LOAD_BYTES)
+        query.before_ms = self.request.before_ms  # numbers rise with the time: what is behind is younger still
+        return query
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         queue = self.queue
@@ -173,7 +212,7 @@ class BatchDeleteStep(LoadStep):
         for stored in rows.messages:
             number = stored.sequence_number
             self.after = number
-            if not queue.holds(stored) or stored.enqueued_ms >= self.request.before_ms:
+            if not queue.holds(stored):
                 continue
             queue.drop(stored)
             queue.uncount(len(stored.message.raw), stored.state)

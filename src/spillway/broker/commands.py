@@ -110,6 +110,8 @@ class Settle(Command):
         self.lock_token = lock_token
         self.settlement = settlement
         self.is_settled = is_settled
+        if settlement.properties is not None:
+            self.size_bytes = settlement.changed_bytes()
 
 
 class Undelivered(Command):
@@ -202,6 +204,7 @@ class UpdateDisposition(Request):
         self.lock_tokens = lock_tokens
         self.settlement = settlement
         self.session_id = session_id
+        self.size_bytes = len(lock_tokens) * settlement.changed_bytes()
 
 
 class BatchDelete(Request):
@@ -238,7 +241,8 @@ class SetSessionState(SessionRequest):
 
 
 class ListSessions(Request):
-    """By name: whose state changed since `since_ms`, or (NEVER) that have messages. Answered by `SessionNames`."""
+    """By name: whose state changed since `since_ms`, or (NEVER) that have messages or a state. Answered by
+    `SessionNames`."""
 
     def __init__(self, request_id: int, path: str, since_ms: int, skip: int, top: int) -> None:
         super().__init__(request_id, path)
@@ -371,12 +375,12 @@ class SaveLedger(Command):
     """A second has passed: remember what was counted, though there may be nothing else to remember."""
 
 
-class DiskNearlyFull(Command):
-    """Sends are refused while `is_full`; receiving and settling go on."""
+class DiskMeasured(Command):
+    """So much may still be written, what is on its way to the disk already taken off."""
 
-    def __init__(self, is_full: bool) -> None:
+    def __init__(self, free_bytes: int) -> None:
         super().__init__()
-        self.is_full = is_full
+        self.free_bytes = free_bytes
 
 
 class MemoryMeasured(Command):

@@ -1,7 +1,9 @@
 """What one call of `Namespace.apply` decided: a turn to remember, and effects to speak once it is remembered."""
 
-from spillway.broker.effects import Effect
+from spillway.broker.disk_room import DiskRoom
+from spillway.broker.effects import Effect, Load
 from spillway.broker.ledger import Ledger
+from spillway.model import limits
 from spillway.model.records import Record, Turn
 
 
@@ -11,17 +13,46 @@ class Touchable:
     def __init__(self) -> None:
         self.is_touched = False
         self.is_served = False  # in this turn
+        self.step = 0  # the last piece of work that touched it, see `Decided.begin`
+        self.is_apart = False  # set apart after a fault of ours: nothing of it is looked at any more
 
 
 class Decided:
-    def __init__(self, now_ms: int, ledger: Ledger) -> None:
+    """`step`: a number that no piece of work before this turn had."""
+
+    def __init__(self, now_ms: int, ledger: Ledger, disk: DiskRoom, step: int = 0) -> None:
         self.now_ms = now_ms
         self.turn = Turn(now_ms)
         self.effects: list[Effect] = []
         self.touched: list[Touchable] = []
         self.unfinished: list[Touchable] = []  # served as far as one turn goes: there is more to hand out
+        self.chores: list[Touchable] = []  # have more to do by themselves than a turn's worth
+        self.steps_left: int = limits.STEPS_PER_TURN_MAX  # for publishing what is sent in this turn
+        self.chores_left: int = limits.STEPS_PER_TURN_MAX  # for what happens by itself
+        self.chores_begun: int = limits.STEPS_PER_TURN_MAX
         self.ledger = ledger
+        self.disk = disk
         self.saves_ledger = False  # also if there is nothing else to remember
+        self.step = step
+        self.changing: list[Touchable] = []  # touched by the piece of work under way
+        self.groups_begun = 0
+        self.effects_begun = 0
+
+    def begin(self) -> None:
+        """A piece of work: one command, or one entity served. If it fails, what it did is undone."""
+        self.step += 1
+        self.groups_begun = len(self.turn.groups)
+        self.effects_begun = len(self.effects)
+        if self.changing:
+            self.changing = []
+
+    def undone_loads(self) -> list[Load]:
+        return [effect for effect in self.effects[self.effects_begun :] if isinstance(effect, Load)]
+
+    def undo(self) -> None:
+        """As far as this turn goes: what is in memory of the entities it has changed is as it was left."""
+        self.turn.cut(self.groups_begun)
+        del self.effects[self.effects_begun :]
 
     def say(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -31,7 +62,26 @@ class Decided:
         if group:
             self.turn.add(group)
 
+    @property
+    def has_done_chores(self) -> bool:
+        """Whether something was written down by itself: no more of it until this is on disk."""
+        return self.chores_left != self.chores_begun
+
+    def go_on_later(self, entity: Touchable, is_served: bool) -> None:
+        """It has more to do by itself than this turn allows. Who had nothing of this turn is first in the next."""
+        if is_served:
+            self.chores.append(entity)
+        else:
+            self.chores.insert(0, entity)
+
+    def may_write(self, size_bytes: int) -> bool:
+        """Whether the disk has room for so much that is written by itself. If not, it waits or is left undone."""
+        return self.turn.size_bytes + size_bytes < self.disk.upkeep_left
+
     def touch(self, entity: Touchable) -> None:
+        if entity.step != self.step:
+            entity.step = self.step
+            self.changing.append(entity)
         if not entity.is_touched:
             entity.is_touched = True
             self.touched.append(entity)

@@ -8,6 +8,7 @@ from spillway.broker.duplicates import Duplicates, IdBudget
 from spillway.broker.entity import Entity, Usage
 from spillway.broker.faults import Faults
 from spillway.broker.forwarding import Forwarding, refuse_forwards, target_of
+from spillway.broker.incidents import Apart
 from spillway.broker.lane import ReceiverLink
 from spillway.broker.loads import LoadNumberSource, Loads
 from spillway.broker.locks import LockTokens
@@ -44,7 +45,7 @@ from spillway.model.errors import (
 )
 from spillway.model.quotas import Quotas
 from spillway.model.records import EntityPut, EntityRow, Record
-from spillway.model.rules import CorrelationFilter, Rule, default_rule, rule_name_problem
+from spillway.model.rules import CorrelationFilter, Rule, default_rule, rule_name_problem, weight_of
 
 
 class Directory:
@@ -59,13 +60,15 @@ class Directory:
         self.access = access
         self.quotas = quotas
         self.throttle = Throttle(namespace, quotas)
-        self.budget = ResidentBudget(quotas.resident_bytes_max())
+        self.budget = ResidentBudget(quotas.resident_bytes_max(), quotas.lock_bytes_max())
+        self.rules_bytes = 0  # what the rules of all subscriptions take in memory
         self.id_budget = IdBudget(quotas.ids_in_memory_max())
         self.load_numbers = LoadNumberSource()
         self.loads: dict[int, Loads] = {}
         self.queues: dict[str, Queue] = {}  # by key: queues, subscriptions and dead-letter queues
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Entity] = {}
+        self.apart: dict[str, Apart] = {}  # by key: out of service after a fault, in none of the three above
         self.receivers: dict[int, ReceiverLink] = {}  # by link number: those that receive from one of these
         self.faults = Faults(namespace)
         self.last_entity_id = 0
@@ -81,8 +84,10 @@ class Directory:
             return queue
         return self.topics.get(key)
 
-    def not_found(self, path: str) -> EntityNotFound:
-        return entity_not_found(self.namespace, path)
+    def not_found(self, path: str) -> BrokerError:
+        """Why `find` has nothing."""
+        apart = self.apart.get(entity_key(path)) if self.apart else None
+        return entity_not_found(self.namespace, path) if apart is None else apart.error
 
     # -- making -------------------------------------------------------------------------------------------------
 
@@ -113,7 +118,7 @@ class Directory:
         problem = subscription_name_problem(path) if kind == SUBSCRIPTION else name_problem(path)
         if problem is not None:
             return ArgumentError(f"'{path}' cannot be the name of a {kind}: {problem}.")
-        if self.find(path) is not None:
+        if self.find(path) is not None or entity_key(path) in self.apart:
             return EntityAlreadyExists(f"'{path}' exists already in the namespace '{self.namespace}'.")
         if kind == SUBSCRIPTION:
             return (
@@ -166,7 +171,15 @@ class Directory:
         return self._refuse_filters(topic, settings.rules)
 
     def _refuse_filters(self, topic: Topic, rules: list[Rule]) -> BrokerError | None:
-        """Each kind has its own quota over all subscriptions of a topic."""
+        """Each kind has its own quota over all subscriptions of a topic, and all of a namespace have their memory."""
+        weight = 0
+        for rule in rules:
+            weight += weight_of(rule)
+        if self.rules_bytes + weight > self.quotas.rules_bytes_max():
+            return QuotaExceeded(
+                f"The rules of the namespace '{self.namespace}' take {self.rules_bytes // limits.KIB} KB of memory and "
+                f"may take {self.quotas.rules_bytes_max() // limits.KIB} (limit memory-mb)."
+            )
         sql_count, correlation_count = topic.filter_counts()
         more_sql = 0
         for rule in rules:
@@ -202,6 +215,8 @@ class Directory:
             queue: Queue = Subscription(entity_id, path, settings, topic, self.tokens, self.budget, loads)
             assert isinstance(queue, Subscription)
             topic.subscriptions[entity_key(path)] = queue
+            for rule in settings.rules:
+                self.rules_bytes += weight_of(rule)
             queue.owners = [topic]
             queue.share = topic.share
             self.subscription_count += 1
@@ -243,6 +258,7 @@ class Directory:
         loads.owner = queue
         queue.lane.refill_step = Refill(queue, queue.lane)
         queue.faults = self.faults
+        queue.throttle = self.throttle
         if queue.parent is None:
             self._detect_duplicates(queue)
         if target_of(queue.settings, queue.parent is not None):
@@ -259,7 +275,7 @@ class Directory:
         return None
 
     def _forwarding(self, queue: Queue) -> Forwarding:
-        return Forwarding(queue, self.queues, self.topics, self.access, self._sessions(queue))
+        return Forwarding(queue, self.queues, self.topics, self.apart, self.access, self._sessions(queue))
 
     def _detect_duplicates(self, entity: Entity) -> None:
         settings = entity.settings
@@ -337,13 +353,18 @@ class Directory:
 
     def add_rule(self, subscription: Subscription, rule: Rule, decided: Decided) -> BrokerError | None:
         if self._find_rule(subscription, rule.name) is not None:
-            return EntityAlreadyExists(f"'{subscription.path}' has a rule '{rule.name}' already.")
+            topic, name = split_subscription(subscription.path)
+            shown = f"{self.namespace}:Topic:{topic}|{name}|{rule.name}"
+            return EntityAlreadyExists(f"The messaging entity '{shown}' already exists.")
         error = self._refuse_rule(rule) or self._refuse_filters(subscription.topic, [rule])
         if error is not None:
             return error
         if rule.created_ms == 0:  # else it takes the place of one that was there
             rule.created_ms = decided.now_ms
-        self._set_rules(subscription, [*subscription.settings.rules, rule], decided)
+        self.rules_bytes += weight_of(rule)
+        subscription.settings.rules = [*subscription.settings.rules, rule]
+        subscription.compiled.append(None)
+        self.remember(subscription, decided)
         return None
 
     def remove_rule(self, subscription: Subscription, name: str, decided: Decided) -> BrokerError | None:
@@ -353,7 +374,12 @@ class Directory:
                 f"The messaging entity 'sb://{self.namespace}/{subscription.path}/Rules/{name}' could not be found. "
                 "List the rules of the subscription to see their names."
             )
-        self._set_rules(subscription, [rule for rule in subscription.settings.rules if rule is not found], decided)
+        self.rules_bytes -= weight_of(found)
+        rules = subscription.settings.rules
+        index = rules.index(found)
+        subscription.settings.rules = rules[:index] + rules[index + 1 :]
+        del subscription.compiled[index]
+        self.remember(subscription, decided)
         return None
 
     def _find_rule(self, subscription: Subscription, name: str) -> Rule | None:
@@ -361,11 +387,6 @@ class Directory:
             if rule.name.lower() == name.lower():
                 return rule
         return None
-
-    def _set_rules(self, subscription: Subscription, rules: list[Rule], decided: Decided) -> None:
-        subscription.settings.rules = rules
-        subscription.compiled = None
-        self.remember(subscription, decided)
 
     def remember(self, entity: Entity, decided: Decided) -> None:
         settings = entity.settings.to_json()
@@ -377,9 +398,10 @@ class Directory:
         assert dead_letters is not None, "what is changed by itself has a dead-letter queue"
         kind = SUBSCRIPTION if isinstance(entity, Subscription) else QUEUE
         parent_id = entity.topic.entity_id if isinstance(entity, Subscription) else 0
+        bare = entity.settings.to_json_without_rules()
         group: list[Record] = [
             EntityPut(entity.entity_id, kind, entity.path, settings, parent_id),
-            EntityPut(dead_letters.entity_id, DEAD_LETTER_QUEUE, dead_letters.path, settings, entity.entity_id),
+            EntityPut(dead_letters.entity_id, DEAD_LETTER_QUEUE, dead_letters.path, bare, entity.entity_id),
         ]
         decided.remember(group)
 
@@ -405,18 +427,24 @@ class Directory:
         return [entity]
 
     def forget(self, entity: Entity) -> None:
-        key = entity_key(entity.path)
         entity.usage.size_bytes -= entity.counters.size_bytes
         if entity.duplicates is not None:
             entity.duplicates.close()
+        self.strike_out(entity)
+
+    def strike_out(self, entity: Entity) -> None:
+        """It is not found any more, in whatever state it is."""
+        key = entity_key(entity.path)
+        if self.by_id.pop(entity.entity_id, None) is None:
+            return
         if isinstance(entity, Subscription):
-            del entity.topic.subscriptions[key]
+            entity.topic.subscriptions.pop(key, None)
             self.subscription_count -= 1
+            for rule in entity.settings.rules:
+                self.rules_bytes -= weight_of(rule)
         elif isinstance(entity, Topic) or (isinstance(entity, Queue) and entity.parent is None):
             self.entity_count -= 1
         if isinstance(entity, Topic):
-            del self.topics[key]
+            self.topics.pop(key, None)
         else:
-            del self.queues[key]
-        self.book.put(key, [])
-        del self.by_id[entity.entity_id]
+            self.queues.pop(key, None)

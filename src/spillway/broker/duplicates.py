@@ -43,6 +43,7 @@ from spillway.model.records import (
 SWEEPS_PER_WINDOW: Final = 16  # ids are kept so much longer than they count
 SWEEP_EVERY_MS_MIN: Final = 1_000
 TRIM_PAGES: Final = 1_000  # of the table, along with every step that makes some of it dead
+INDEXED_BYTES: Final = 100  # what an id takes in the index of the store
 COMMAND_BYTES: Final = 200  # of a waiting command beside its messages, roughly
 
 
@@ -340,6 +341,9 @@ class IndexIds(LoadStep):
         budget = duplicates.budget
         ids = _ids_of(rows)
         duplicates.report_damage(rows, decided)
+        if not decided.may_write(limits.INDEX_IDS * INDEXED_BYTES):
+            budget.is_indexing = False  # the disk is full; nothing is sent either, so there will not be more of them
+            return False
         if ids.upto > 0:
             decided.remember([MessageIdsIndexed(duplicates.entity_id, ids.upto, ids.accepted_ms)])
             duplicates.indexed_upto = ids.upto

@@ -49,6 +49,7 @@ class Entity(Touchable):
         self.is_sweeping_due = False
         self.share: Share | None = None  # of the operations a second; None: they are not counted
         self.noted_bytes = 0  # what the namespace has counted of it in its store
+        self.damaged_numbers: set[int] = set()  # of messages that the store could not read, said already
         self.timer_ms = 0  # the namespace's: when it will call on_time, 0 if not at all
 
     def recover(self, row: EntityRow) -> None:
@@ -139,6 +140,7 @@ class Entity(Touchable):
         stored.overlay = overlay
         stored.state = SCHEDULED
         stored.due_ms = message.scheduled_ms
+        message.was_scheduled = True
         self.count(len(message.raw), SCHEDULED)
         group.append(MessageAdded(self.entity_id, stored))
         self.note_due(stored.due_ms)

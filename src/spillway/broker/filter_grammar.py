@@ -185,8 +185,8 @@ def _parse(parser: Lark, text: str, what: str) -> Syntax:
         found = cast(object, parser.parse(text))
     except UnexpectedCharacters as error:
         raise _unknown_character(error) from None
-    except UnexpectedToken as error:
-        raise _unexpected(text, error) from None
+    except UnexpectedToken as other:
+        raise _unexpected(text, other) from None
     assert isinstance(found, Syntax), "both grammars begin with a rule"
     if found.depth > NESTING_MAX:
         raise ArgumentError(

@@ -1,8 +1,9 @@
 """LIKE: `%` any characters, `_` any one, an escape character before either. Case matters.
 
 Linear in the text: a pattern is cut at its `%` into pieces, and each piece is looked for once, leftmost, behind the one
-before. A piece without `_` is found by `str.find`; one with it by shift-and, a bit per character of the piece, which
-never looks at a character of the text twice. A pattern has at most 1,024 characters, whoever wrote it.
+before. A piece without `_` is found by `str.find`; one with it by the longest text in it, and where that stands too
+often by shift-and, a bit per character of the piece, which never looks at a character of the text twice. A pattern has
+at most 1,024 characters, whoever wrote it.
 """
 
 from typing import Final
@@ -10,6 +11,9 @@ from typing import Final
 from spillway.model.rules import EXPRESSION_CHARS_MAX, FilterError
 
 PATTERN_CHARS_MAX: Final = EXPRESSION_CHARS_MAX
+CANDIDATES_MAX: Final = 16  # places where the text of a piece stands and the piece does not, before shift-and
+FOUND_CHARS_PER_STEP: Final = 1_024  # `str.find` is so quick; steps are those of model/limits.py
+SHIFTED_CHARS_PER_STEP: Final = 32
 
 
 class Piece:
@@ -21,11 +25,27 @@ class Piece:
         self.is_any = is_any
         self.is_plain = True not in is_any
         self.is_all_any = False not in is_any
+        self.work = 0  # of the last `find`, in steps
+        self.runs: list[str] = []  # the texts in it
+        self.anchor = ""  # the longest of them
+        self.anchor_at = 0
+        self._find_anchor()
         self.masks: dict[str, int] = {}
         self.mask_of_any = 0
         for index in range(self.length):
             if is_any[index]:
                 self.mask_of_any |= 1 << index
+
+    def _find_anchor(self) -> None:
+        begun = 0
+        for index in range(self.length + 1):
+            if index == self.length or self.is_any[index]:
+                if index > begun and self.text[begun:index] not in self.runs:
+                    self.runs.append(self.text[begun:index])
+                if index - begun > len(self.anchor):
+                    self.anchor = self.text[begun:index]
+                    self.anchor_at = begun
+                begun = index + 1
 
     def _fill_masks(self) -> None:
         for index in range(self.length):
@@ -45,10 +65,28 @@ class Piece:
 
     def find(self, text: str, start: int, end: int) -> int:
         """Where it first stands between the two, or -1."""
+        self.work = (end - start) // FOUND_CHARS_PER_STEP
         if self.is_plain:
             return text.find(self.text, start, end)
         if self.is_all_any:
             return start if start + self.length <= end else -1
+        for run in self.runs:  # one that is nowhere, as a whole, is quickly seen
+            if text.find(run, start, end) < 0:
+                return -1
+        for _ in range(CANDIDATES_MAX):
+            at = text.find(self.anchor, start + self.anchor_at, end)
+            if at < 0:
+                return -1
+            start = at - self.anchor_at
+            if start + self.length > end:
+                return -1
+            if self.stands_at(text, start):
+                return start
+            start += 1
+        return self._shift_through(text, start, end)
+
+    def _shift_through(self, text: str, start: int, end: int) -> int:
+        self.work += (end - start) // SHIFTED_CHARS_PER_STEP
         if not self.masks:
             self._fill_masks()
         goal = 1 << (self.length - 1)
@@ -77,6 +115,7 @@ class LikePattern:
         self.is_open_at_start = False  # begins with %
         self.is_open_at_end = False
         self.has_percent = False
+        self.work = 0  # of the last match, in steps of model/limits.py
         self.steps = 0  # characters that the last match looked at, for the test that it is linear
         self._cut()
 
@@ -112,6 +151,7 @@ class LikePattern:
         pieces = self.pieces
         end = len(text)
         self.steps = 0
+        self.work = 0
         if not self.has_percent:
             self.steps = end
             if not pieces:
@@ -139,6 +179,7 @@ class LikePattern:
         for index in range(first, last):
             piece = self.pieces[index]
             found = piece.find(text, at, end)
+            self.work += piece.work
             if found < 0:
                 self.steps += end - at
                 return False

@@ -224,7 +224,9 @@ class Like(Predicate):
         value = self.left.value(properties)
         if not isinstance(value, str):
             return UNKNOWN
-        return TRUE if self.pattern.matches(value) else FALSE
+        is_like = self.pattern.matches(value)
+        properties.work += self.pattern.work
+        return TRUE if is_like else FALSE
 
 
 class LikeProperty(Predicate):
@@ -247,7 +249,10 @@ class LikeProperty(Predicate):
             raise FilterError("The ESCAPE character of LIKE is a string of one character.")
         if not isinstance(value, str):
             return UNKNOWN
-        return TRUE if LikePattern(pattern, escape).matches(value) else FALSE
+        like = LikePattern(pattern, escape)
+        is_like = like.matches(value)
+        properties.work += like.work + len(pattern) // 8
+        return TRUE if is_like else FALSE
 
 
 class IsNull(Predicate):

@@ -3,8 +3,9 @@
 A forwarded message leaves its place and arrives at the other in one group. It is admitted there as any send is: its
 time to live starts anew, nothing is counted against it; its first number is kept. What the destination refuses (it is
 disabled, full or gone) is dead-lettered where it came from, as on Azure; dead letters wait in their queue instead and
-are tried again. Of a duplicate, where the destination looks for them, nothing is left. A few hundred are passed on in
-one turn, read from the store like those for a receiver: a backlog of any depth costs time, not memory.
+are tried again, and so does everything while the disk is full. Of a duplicate, where the destination looks for them,
+nothing is left. A few hundred are passed on in one turn, read from the store like those for a receiver: a backlog of
+any depth costs time, not memory.
 """
 
 from typing import Final
@@ -12,8 +13,9 @@ from typing import Final
 from spillway.broker.decided import Decided
 from spillway.broker.duplicates import Duplicates, Waiting
 from spillway.broker.entity import Entity, Origin
+from spillway.broker.incidents import Apart
 from spillway.broker.loads import LoadStep
-from spillway.broker.queue import Forwarder, Queue, Sessions, with_reason
+from spillway.broker.queue import REASON_SESSION, Forwarder, Queue, Sessions, with_reason
 from spillway.broker.topic import PropertyAccess, Subscription, Topic
 from spillway.model import limits
 from spillway.model.entity import EntitySettings, entity_key
@@ -75,6 +77,7 @@ class Forwarding(Forwarder):
         queue: Queue,
         queues: dict[str, Queue],
         topics: dict[str, Topic],
+        apart: dict[str, Apart],
         access: PropertyAccess,
         sessions: Sessions | None,
     ) -> None:
@@ -82,6 +85,7 @@ class Forwarding(Forwarder):
         self.sessions = sessions  # that it has when it no longer forwards
         self.queues = queues
         self.topics = topics
+        self.apart = apart  # destinations that are out of service for a moment: messages wait for them
         self.access = access
         self.retry_ms = 0
         self.is_stopping = False
@@ -98,20 +102,24 @@ class Forwarding(Forwarder):
             return
         self.retry_ms = 0
         target = self._target()
-        left = limits.FORWARD_MESSAGES
-        while left > 0:
+        if target is None and self._is_apart():
+            self.retry_ms = decided.now_ms + RETRY_MS
+            return
+        is_served = False
+        while decided.chores_left > 0:
             stored = queue.take_next(queue.lane, decided)
             if stored is None:
                 queue.ask_for_more(queue.lane, decided)
                 return
-            left -= 1 + (len(target.subscriptions) if isinstance(target, Topic) else 0)
+            is_served = True
+            decided.chores_left -= limits.COPY_STEPS
             if target is not None and target.duplicates is not None:
                 if not target.duplicates.knows([stored.message], decided.now_ms):
                     self._line_up(stored, target.duplicates, decided)
                     return
             if not self._pass_on(stored, target, decided):
                 return
-        decided.unfinished.append(queue)  # other entities first, then this one again
+        decided.go_on_later(queue, is_served)  # other entities first, then this one again
 
     def _line_up(self, first: StoredMessage, duplicates: Duplicates, decided: Decided) -> None:
         """The store must be asked, for as many as would be passed on together."""
@@ -135,7 +143,7 @@ class Forwarding(Forwarder):
         if queue.lane.is_closed:
             return
         decided.touch(queue)
-        is_going = queue.forwarder is self and not self.is_stopping
+        is_going = queue.forwarder is self and not self.is_stopping and not self._is_apart()
         target = self._target()
         for stored in waiting.stored:
             if not is_going:
@@ -156,6 +164,9 @@ class Forwarding(Forwarder):
         self.is_stopping = True
         self.queue.loads.add(Restart(self), decided)
 
+    def _is_apart(self) -> bool:
+        return entity_key(target_of(self.queue.settings, self.queue.parent is not None)) in self.apart
+
     def _target(self) -> Entity | None:
         key = entity_key(target_of(self.queue.settings, self.queue.parent is not None))
         queue = self.queues.get(key)
@@ -163,6 +174,10 @@ class Forwarding(Forwarder):
 
     def _pass_on(self, stored: StoredMessage, target: Entity | None, decided: Decided) -> bool:
         """False: this one must wait, and the others with it."""
+        if not decided.may_write(len(stored.message.raw)):
+            self.queue.lane.window.give_back(stored.sequence_number)
+            self.retry_ms = decided.now_ms + RETRY_MS
+            return False
         overlay = Overlay() if stored.overlay is None else stored.overlay.copy()
         if overlay.hops >= limits.FORWARD_HOPS_MAX:
             if self.queue.parent is None:
@@ -192,15 +207,15 @@ class Forwarding(Forwarder):
         if isinstance(target, Topic):
             message = self.access.merge(message, overlay)  # its rules see what they would of a message just sent
             if message is not stored.message:
-                overlay.properties = {}
+                overlay.clear_properties()
                 overlay.dead_letter_reason = None
                 overlay.dead_letter_description = None
                 message.digest = stored.message.digest
+        decided.touch(target)
         group = self._leave(stored)
         target.admit(message, group, decided, Origin(stored.enqueue_sequence_number, overlay))
         target.metered(decided).send(len(message.raw))  # a hop is charged like a send
         decided.remember(group)
-        decided.touch(target)
 
     def _leave(self, stored: StoredMessage) -> list[Record]:
         queue = self.queue
@@ -263,5 +278,5 @@ def reason_of(error: BrokerError) -> str:
     if isinstance(error, QuotaExceeded):
         return "QuotaExceededException"
     if isinstance(error, NotAllowed):
-        return "Session ID is null."  # what a destination that requires sessions has against a message
+        return REASON_SESSION  # what a destination that requires sessions has against a message
     return type(error).__name__

@@ -1,7 +1,7 @@
 """Lanes and the receiving links they feed, served in turn so that none starves another."""
 
 from spillway.broker.loads import LoadStep
-from spillway.broker.locks import Holder, LockTable
+from spillway.broker.locks import Holder, LockShare, LockTable
 from spillway.broker.window import ResidentBudget, Window
 
 
@@ -41,6 +41,13 @@ class Receivers:
                 return True
         return False
 
+    def only_delete(self) -> bool:
+        """Whether none of them holds anything: what they are handed is gone."""
+        for link in self.links:  # noqa: SIM110  (a plain loop is the faster one, compiled)
+            if not link.deletes:
+                return False
+        return True
+
     def rotation(self) -> list[ReceiverLink]:
         """All links, another one first each time."""
         count = len(self.links)
@@ -57,11 +64,11 @@ class Lane:
     with one receiver; messages of sessions that nobody holds are only in the store.
     """
 
-    def __init__(self, budget: ResidentBudget, session_id: str | None) -> None:
+    def __init__(self, budget: ResidentBudget, session_id: str | None, share: LockShare) -> None:
         self.session_id = session_id
         self.window = Window(budget)
         self.receivers = Receivers()
-        self.locks = LockTable()
+        self.locks = LockTable(share)
         self.is_refilling = False
         self.is_closed = False  # given up: what comes back to it is found in the store again
         self.refill_step: LoadStep | None = None  # see refill.py

@@ -96,9 +96,9 @@ class Ledger:
             for tally in self.open:
                 self.note(tally.minute)
 
-    def end_turn(self, turn: Turn, must_save: bool) -> None:
+    def end_turn(self, turn: Turn, may_write_down: bool, must_save: bool) -> None:
         """Rows and the tally they were made of change in one turn, or something would count twice or not at all."""
-        if must_save and self.past:
+        if may_write_down and self.past:
             self.write_down(turn, WRITTEN_A_SECOND_MAX)
         if not must_save and turn.is_empty():
             return

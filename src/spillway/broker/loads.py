@@ -16,6 +16,8 @@ from spillway.model.records import Query, Rows
 class LoadStep:
     """One piece of work: what to ask, and what to do with the answer."""
 
+    keeps_place: bool = False  # asked again, it comes before all others of its entity
+
     def query(self, decided: Decided) -> Query | None:
         """What to ask now; None if there is nothing to do any more."""
         return None
@@ -26,6 +28,9 @@ class LoadStep:
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
         """The entity is gone; whoever waits must hear of it."""
+
+    def resume(self, decided: Decided) -> None:
+        """What it had answered and could not be worked off in one turn is worked off, see `Loads.hold`."""
 
 
 class LoadNumberSource:
@@ -47,11 +52,13 @@ class Loads:
         self.by_id = by_id  # of the namespace: who waits for which load
         self.waiting: deque[LoadStep] = deque()
         self.under_way: LoadStep | None = None
+        self.held: LoadStep | None = None  # whose answer takes several turns to work off
+        self.answered: LoadStep | None = None  # whose answer is being worked on
         self.load_id = 0
         self.owner: Touchable | None = None  # served after each answer
 
     def is_idle(self) -> bool:
-        return self.under_way is None and not self.waiting
+        return self.under_way is None and self.held is None and not self.waiting
 
     def add(self, step: LoadStep, decided: Decided) -> None:
         self.waiting.append(step)
@@ -61,16 +68,33 @@ class Loads:
         """Behind the others; for a step that finds out, asked what to load, that this is to be loaded first."""
         self.waiting.append(step)
 
+    def hold(self, step: LoadStep) -> None:
+        """By a step whose answer takes several turns to work off: nothing else is asked until `go_on`."""
+        self.held = step
+
+    def go_on(self, asks_again: bool, decided: Decided) -> None:
+        step = self.held
+        assert step is not None, "nothing is held"
+        self.held = None
+        if asks_again:
+            self.waiting.append(step)
+        self._ask_next(decided)
+
     def on_loaded(self, rows: Rows, decided: Decided) -> None:
         step = self.under_way
         assert step is not None, "an answer without a question"
         self.under_way = None
+        self.answered = step
         if step.loaded(rows, decided):
-            self.waiting.append(step)
+            if step.keeps_place:
+                self.waiting.appendleft(step)
+            else:
+                self.waiting.append(step)
+        self.answered = None
         self._ask_next(decided)
 
     def _ask_next(self, decided: Decided) -> None:
-        while self.under_way is None and self.waiting:
+        while self.under_way is None and self.held is None and self.waiting:
             step = self.waiting.popleft()
             query = step.query(decided)
             if query is None:
@@ -80,11 +104,27 @@ class Loads:
             self.by_id[self.load_id] = self
             decided.say(Load(self.load_id, query))
 
-    def abort(self, error: BrokerError, decided: Decided) -> None:
+    def length(self) -> int:
+        """How many steps are under way or wait."""
+        return len(self.waiting) + (0 if self.under_way is None else 1)
+
+    def abort_first(self, error: BrokerError, decided: Decided) -> None:
+        """What is worked on; those that wait behind it go on."""
+        if self.answered is not None:
+            self.answered.abort(error, decided)
+            self.answered = None
+        if self.held is not None:
+            self.held.abort(error, decided)
+            self.held = None
         if self.under_way is not None:
             self.by_id.pop(self.load_id, None)
             self.under_way.abort(error, decided)
             self.under_way = None
-        for step in self.waiting:
-            step.abort(error, decided)
+        self._ask_next(decided)
+
+    def abort(self, error: BrokerError, decided: Decided) -> None:
+        waiting = list(self.waiting)
         self.waiting.clear()
+        self.abort_first(error, decided)
+        for step in waiting:
+            step.abort(error, decided)

@@ -6,10 +6,12 @@ and put in again at the end. Nothing is scanned and no lock has a timer of its o
 
 from typing import Final
 
-from spillway.model.message import Overlay, StoredMessage
+from spillway.model.message import DEFERRED, Overlay, StoredMessage
 
 _MULTIPLIER: Final = 0x9E3779B97F4A7C15  # odd, so that the product below is a bijection on 64 bits
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
+LOCK_BYTES: Final = 400  # what a lock takes in memory, besides properties that settlements have added
+NEVER_ENDS_MS: Final = 1 << 62
 
 
 class LockTokens:
@@ -32,6 +34,32 @@ class Holder:
         self.locked_count = 0
 
 
+class LockBudget:
+    """What the locks of a namespace take, and may take."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_used = 0
+
+
+class LockShare:
+    """What the locks of one entity take. They outlive their links, so who locks and leaves gains nothing by it.
+
+    An entity may have as much as is left for the others: however much is locked in one, another finds room.
+    """
+
+    def __init__(self, budget: LockBudget) -> None:
+        self.budget = budget
+        self.bytes_used = 0
+
+    def has_room(self) -> bool:
+        return self.bytes_used <= self.budget.bytes_max - self.budget.bytes_used
+
+    def count(self, count: int) -> None:
+        self.bytes_used += count
+        self.budget.bytes_used += count
+
+
 class Lock:
     """A claim on one message. Keeps what settling needs, not the body: that is read again if the message returns."""
 
@@ -42,20 +70,30 @@ class Lock:
         self.sequence_number = stored.sequence_number
         self.delivery_count = stored.delivery_count
         self.expires_ms = stored.expires_ms
-        self.size_bytes = len(stored.message.raw)
+        message = stored.message
+        self.size_bytes = len(message.raw)
+        self.own_properties_bytes = message.application_end - message.properties_end
         self.state = stored.state
         self.session_id = stored.session_id
         self.overlay: Overlay | None = stored.overlay
 
 
 class LockTable:
-    def __init__(self) -> None:
+    def __init__(self, share: LockShare) -> None:
+        self.share = share
+        self.noted_bytes = 0  # what the share was told that they take
+        self.overlay_bytes = 0  # of what settlements have added to their messages
         self.by_token: dict[bytes, Lock] = {}
+        self.deferred_numbers: set[int] = set()  # of the messages that are deferred and locked
         self.earliest_ms = 0  # no lock ends before this; 0 when there is none
 
     def add(self, lock: Lock) -> None:
         assert lock.token not in self.by_token, "a token is never used twice"
         self.by_token[lock.token] = lock
+        if lock.state == DEFERRED:
+            self.deferred_numbers.add(lock.sequence_number)
+        if lock.overlay is not None:
+            self.overlay_bytes += lock.overlay.size_bytes
         if self.earliest_ms == 0:
             self.earliest_ms = lock.locked_until_ms
         if lock.holder is not None:
@@ -66,9 +104,21 @@ class LockTable:
 
     def remove(self, token: bytes) -> Lock | None:
         lock = self.by_token.pop(token, None)
-        if lock is not None and lock.holder is not None:
-            lock.holder.locked_count -= 1
+        if lock is not None:
+            if lock.overlay is not None:
+                self.overlay_bytes -= lock.overlay.size_bytes
+            if lock.state == DEFERRED:
+                self.deferred_numbers.discard(lock.sequence_number)
+            if lock.holder is not None:
+                lock.holder.locked_count -= 1
         return lock
+
+    def note(self) -> None:
+        """Tell the share what they take now: when they are served, not for each of them."""
+        held_bytes = len(self.by_token) * LOCK_BYTES + self.overlay_bytes
+        if held_bytes != self.noted_bytes:
+            self.share.count(held_bytes - self.noted_bytes)
+            self.noted_bytes = held_bytes
 
     def renew(self, lock: Lock, locked_until_ms: int) -> None:
         """Takes it to the end of the order."""
@@ -76,22 +126,28 @@ class LockTable:
         lock.locked_until_ms = locked_until_ms
         self.by_token[lock.token] = lock
 
-    def take_expired(self, now_ms: int) -> list[Lock]:
-        """Locks that ended at or before now, earliest first; they are gone from the table."""
+    def take_expired(self, now_ms: int, count_max: int) -> list[Lock]:
+        """Locks that ended at or before now, earliest first, so many at most; they are gone from the table."""
         expired: list[Lock] = []
         self.earliest_ms = 0
         for lock in self.by_token.values():
-            if lock.locked_until_ms > now_ms:
+            if lock.locked_until_ms > now_ms or len(expired) >= count_max:
                 self.earliest_ms = lock.locked_until_ms
                 break
             expired.append(lock)
         for lock in expired:
             self.remove(lock.token)
+        self.note()
         return expired
+
+    def take_some(self, count_max: int) -> list[Lock]:
+        """The earliest ones, whenever they end."""
+        return self.take_expired(NEVER_ENDS_MS, count_max)
 
     def take_all(self) -> list[Lock]:
         locks = list(self.by_token.values())
         for lock in locks:
             self.remove(lock.token)
         self.earliest_ms = 0
+        self.note()
         return locks

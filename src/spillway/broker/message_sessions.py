@@ -3,6 +3,9 @@
 A session that somebody holds is a lane with one receiver. All others are only in the store, which knows which of them
 have messages; a receiver that wants "the next" one is given the one that has had messages for longest. Locks on the
 messages of a session live and die with the session's.
+
+A receiver that deletes what it gets has no lock to lose on any message: when its session's lock runs out it stays
+until somebody else wants the session.
 """
 
 from spillway.broker.commands import AttachReceiver, GetSessionState, ListSessions, Request
@@ -10,23 +13,24 @@ from spillway.broker.decided import Decided
 from spillway.broker.effects import Attached, Detached, Failed, Refused, SessionNames, SessionState
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import LoadStep
+from spillway.broker.locks import LockShare
 from spillway.broker.queue import Queue, Sessions
 from spillway.broker.refill import Refill
 from spillway.broker.session_refills import SessionRefills
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
-from spillway.model.errors import BrokerError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
+from spillway.model.errors import BrokerError, InternalError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
 from spillway.model.ledger import EMPTY_RECEIVE, SESSION
-from spillway.model.message import StoredMessage
+from spillway.model.message import DEFERRED, NEVER, StoredMessage
 from spillway.model.records import LoadSession, LoadSessionNames, LoadSessions, Query, Rows, SessionRow
 
 
 class MessageSession(Lane):
-    def __init__(self, budget: ResidentBudget, session_id: str, locked_until_ms: int) -> None:
-        super().__init__(budget, session_id)
+    """Its state is not kept here: it may have 256 KB, and a client may hold thousands of sessions."""
+
+    def __init__(self, budget: ResidentBudget, session_id: str, locked_until_ms: int, share: LockShare) -> None:
+        super().__init__(budget, session_id, share)
         self.locked_until_ms = locked_until_ms
-        self.is_state_known = False
-        self.state: bytes | None = None
 
 
 class Waiting:
@@ -59,6 +63,7 @@ class MessageSessions(Sessions):
         wish = attach.session
         assert wish is not None, "a receiver of sessions says which one it wants"
         if wish.session_id is not None:
+            self._take_from_idle(wish.session_id, decided)
             if wish.session_id in self.locked:
                 error = SessionCannotBeLocked(
                     f"The session '{wish.session_id}' of '{self.queue.path}' is held by another receiver."
@@ -82,15 +87,23 @@ class MessageSessions(Sessions):
     def _lock(self, session_id: str, attach: AttachReceiver, decided: Decided) -> None:
         assert session_id not in self.locked, "a session has one holder"
         queue = self.queue
-        session = MessageSession(self.budget, session_id, decided.now_ms + queue.settings.lock_duration_ms)
+        until_ms = decided.now_ms + queue.settings.lock_duration_ms
+        session = MessageSession(self.budget, session_id, until_ms, queue.locked)
         session.window.begin_cold(queue.counters.last_sequence_number)
         session.refill_step = Refill(queue, session)
         link = ReceiverLink(attach.link_id, attach.deletes, session)
         session.receivers.add(link)
         self.locked[session_id] = session
+        self.ending[session_id] = session
         self.receivers[attach.link_id] = link
         queue.metered(decided).count(SESSION)
         decided.say(Attached(attach.link_id, session_id, session.locked_until_ms))
+
+    def _take_from_idle(self, session_id: str, decided: Decided) -> None:
+        """Its lock ran out, and its receiver was let be as long as nobody else wanted it."""
+        lane = self.locked.get(session_id)
+        if lane is not None and session_id not in self.ending:
+            self._lose(lane, False, decided)
 
     def find(self, session_id: str) -> MessageSession | None:
         session = self.locked.get(session_id)
@@ -99,23 +112,33 @@ class MessageSessions(Sessions):
 
     def give_up(self, lane: Lane, decided: Decided) -> None:
         """Its receiver has gone: free for others at once, what it held returns uncounted (contract H13)."""
+        has_returned = self._release_all(lane)
+        self._close(lane, has_returned, decided)
+
+    def _release_all(self, lane: Lane) -> bool:
+        """Its locks end uncounted. Nothing is put back into its window, which goes with it: whether something could."""
+        has_returned = False
         for lock in lane.locks.take_all():
-            self.queue.give_back(lock)
-        self._close(lane, decided)
+            if lock.state != DEFERRED:
+                has_returned = True
+                if lock.expires_ms != NEVER:
+                    self.queue.note_expiry(lock.expires_ms)
+        return has_returned
 
     def forget_waiting(self, link_id: int) -> bool:
         """Its receiver has gone before it got one; whether there was such a one."""
         return self.waiting.pop(link_id, None) is not None
 
-    def _close(self, lane: Lane, decided: Decided) -> None:
+    def _close(self, lane: Lane, has_returned: bool, decided: Decided) -> None:
         assert lane.session_id is not None, "only sessions are given up"
         lane.is_closed = True
-        if lane.window.may_have_more():
+        if has_returned or lane.window.may_have_more():
             self._look_anew()  # it is to be found again
         if self.is_looking:
             self.closed_meanwhile.add(lane.session_id)
         lane.window.clear()
         del self.locked[lane.session_id]
+        self.ending.pop(lane.session_id, None)
         self.dirty.pop(lane.session_id, None)
         if self.waiting:
             self._look(decided)
@@ -125,6 +148,8 @@ class MessageSessions(Sessions):
     def line_up(self, stored: StoredMessage, decided: Decided) -> None:
         session_id = stored.session_id
         assert session_id is not None, "a message without a session id was refused"
+        if self.waiting:
+            self._take_from_idle(session_id, decided)
         lane = self.locked.get(session_id)
         if lane is not None:
             lane.window.append(stored)
@@ -153,7 +178,7 @@ class MessageSessions(Sessions):
         dirty = self.dirty
         self.dirty = {}
         for lane in dirty.values():
-            if not lane.is_closed:
+            if not lane.is_closed and not self.is_over(lane, decided.now_ms):
                 self.queue.serve_lane(lane, decided)
 
     # -- looking for the next -------------------------------------------------------------------------------------
@@ -174,7 +199,10 @@ class MessageSessions(Sessions):
                 break
             if not is_passed:
                 self.found_upto = row.ready_since
-            if row.session_id not in self.locked and row.session_id not in self.closed_meanwhile:
+            if row.session_id in self.closed_meanwhile:
+                continue
+            self._take_from_idle(row.session_id, decided)
+            if row.session_id not in self.locked:
                 self._lock(row.session_id, self._first_waiting(), decided)
         self.closed_meanwhile.clear()
         self.is_looking = len(self.waiting) > 0 and (is_passed or len(sessions) == limits.SESSIONS_PER_LOAD)
@@ -186,24 +214,35 @@ class MessageSessions(Sessions):
         assert isinstance(lane, MessageSession)
         return lane.locked_until_ms
 
+    def is_over(self, lane: Lane, now_ms: int) -> bool:
+        return lane.session_id in self.ending and self.locked_until_ms(lane) <= now_ms
+
     def renew(self, session: MessageSession, now_ms: int) -> int:
         """Takes it to the end of the order: all of them last equally long."""
         assert session.session_id is not None
         session.locked_until_ms = now_ms + self.queue.settings.lock_duration_ms
-        del self.locked[session.session_id]
-        self.locked[session.session_id] = session
+        self.ending.pop(session.session_id, None)
+        self.ending[session.session_id] = session
         return session.locked_until_ms
 
     def on_time(self, decided: Decided) -> None:
         ended: list[Lane] = []
-        for lane in self.locked.values():
-            if self.locked_until_ms(lane) > decided.now_ms:
+        for lane in self.ending.values():
+            if self.locked_until_ms(lane) > decided.now_ms or len(ended) * limits.LOCK_STEPS > decided.chores_left:
                 break
             ended.append(lane)
         for lane in ended:
-            for lock in lane.locks.take_all():
-                self.queue.lose_lock(lock, decided)
-            self._lose(lane, decided)
+            assert lane.session_id is not None, "a session has its id"
+            if not self.waiting and not lane.locks.by_token and lane.receivers.only_delete():
+                del self.ending[lane.session_id]
+                self._look_anew()  # whoever wants a session may have this one
+                continue
+            if decided.chores_left <= 0:
+                break
+            self.queue.lose_locks(lane.locks.take_some(decided.chores_left // limits.LOCK_STEPS + 1), decided)
+            if not lane.locks.by_token:  # else it is nobody's until all of them are lost
+                decided.chores_left -= limits.LOCK_STEPS
+                self._lose(lane, False, decided)
         if 0 < self.waiting_until_ms <= decided.now_ms:
             self._give_up_waiting(decided)
 
@@ -218,19 +257,18 @@ class MessageSessions(Sessions):
             elif self.waiting_until_ms == 0 or waiting.until_ms < self.waiting_until_ms:
                 self.waiting_until_ms = waiting.until_ms
 
-    def _lose(self, lane: Lane, decided: Decided) -> None:
+    def _lose(self, lane: Lane, has_returned: bool, decided: Decided) -> None:
         """The receiver hears that its session is gone."""
         error = session_lock_lost(self.queue, lane.session_id or "")
         for link in lane.receivers.links:
             self.receivers.pop(link.link_id, None)
             self.queue.end_call(link, decided)
             decided.say(Detached(link.link_id, error))
-        self._close(lane, decided)
+        self._close(lane, has_returned, decided)
 
     def drop(self, lane: Lane, decided: Decided) -> None:
-        for lock in lane.locks.take_all():
-            self.queue.give_back(lock)
-        self._lose(lane, decided)
+        has_returned = self._release_all(lane)
+        self._lose(lane, has_returned, decided)
 
     def drop_all(self, decided: Decided) -> None:
         for lane in list(self.locked.values()):
@@ -245,7 +283,7 @@ class MessageSessions(Sessions):
 
     def due_ms(self) -> int:
         due = 0
-        for lane in self.locked.values():
+        for lane in self.ending.values():
             due = self.locked_until_ms(lane)
             break
         if not self.waiting:
@@ -277,21 +315,20 @@ class FindSessions(LoadStep):
 
 
 class ReadStateStep(LoadStep):
-    """Reads the state of a session that somebody holds, once."""
+    """Reads the state of a session that somebody holds, as it was when it was asked for."""
 
-    def __init__(self, queue: Queue, session: MessageSession, request: GetSessionState) -> None:
+    def __init__(self, queue: Queue, request: GetSessionState) -> None:
         self.queue = queue
-        self.session = session
         self.request = request
 
     def query(self, decided: Decided) -> Query | None:
         return LoadSession(self.queue.entity_id, self.request.session_id)
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
-        if not self.session.is_state_known:  # else it was set while we asked
-            self.session.state = rows.sessions[0].state if rows.sessions else None
-            self.session.is_state_known = True
-        say_state(self.queue, self.request, self.session.state, decided)
+        if rows.sessions and not rows.sessions[0].is_state_known:
+            self.abort(state_damaged(self.queue, self.request.session_id), decided)
+            return False
+        say_state(self.queue, self.request, rows.sessions[0].state if rows.sessions else None, decided)
         return False
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
@@ -319,6 +356,13 @@ class ListSessionsStep(LoadStep):
 def say_state(queue: Queue, request: Request, state: bytes | None, decided: Decided) -> None:
     queue.metered(decided).count(SESSION, 0 if state is None else len(state))
     decided.say(SessionState(request.request_id, state))
+
+
+def state_damaged(queue: Queue, session_id: str) -> BrokerError:
+    return InternalError(
+        f"The state of the session '{session_id}' of '{queue.path}' is damaged in the store and set apart. "
+        "Its messages are not: set the state anew, or clear it."
+    )
 
 
 def session_lock_lost(queue: Queue, session_id: str) -> BrokerError:

@@ -13,25 +13,39 @@ from spillway.broker.entity import Entity, Origin, Usage, earlier
 from spillway.broker.faults import NO_FAULTS, Faults
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import Loads
-from spillway.broker.locks import Lock, LockTokens
+from spillway.broker.locks import Lock, LockShare, LockTokens
+from spillway.broker.throttle import RESUME_MS, Throttle
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
 from spillway.model.entity import EntitySettings
-from spillway.model.errors import BrokerError, NotAllowed
+from spillway.model.errors import ArgumentOutOfRange, BrokerError, NotAllowed, ServerBusy
 from spillway.model.ledger import EMPTY_RECEIVE
 from spillway.model.message import ACTIVE, DEFERRED, HIDDEN, NEVER, Message, Overlay, StoredMessage
+from spillway.model.quotas import Quotas
 from spillway.model.records import EntityRow, MessageAdded, MessageChanged, MessageMoved, MessageRemoved, Record
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
 
 REASON_DELIVERIES: Final = "MaxDeliveryCountExceeded"
 REASON_EXPIRED: Final = "TTLExpiredException"
+REASON_SESSION: Final = "Session ID is null."  # Azure's words
+
+
+NO_THROTTLE: Final = Throttle("", Quotas())
+
+
+def locked_out(queue: "Queue") -> BrokerError:
+    return ServerBusy(
+        f"The locks on messages of '{queue.path}' take as much of the broker's memory as they may (limit memory-mb). "
+        "Settle some of them, or wait 10 seconds and try again."
+    )
 
 
 class Sessions:
     """What a queue asks of its message sessions; see message_sessions.py."""
 
     def __init__(self) -> None:
-        self.locked: dict[str, Lane] = {}  # by session id, the one that ends first in front
+        self.locked: dict[str, Lane] = {}  # by session id
+        self.ending: dict[str, Lane] = {}  # those of them whose lock runs, the one that ends first in front
         self.dirty: dict[str, Lane] = {}  # to be served at the end of this turn
 
     def line_up(self, stored: StoredMessage, decided: Decided) -> None:
@@ -45,6 +59,10 @@ class Sessions:
 
     def locked_until_ms(self, lane: Lane) -> int:
         return 0
+
+    def is_over(self, lane: Lane, now_ms: int) -> bool:
+        """Its lock has run out, and those of its messages are being taken away."""
+        return False
 
     def on_time(self, decided: Decided) -> None:
         """Something is due."""
@@ -92,13 +110,16 @@ class Queue(Entity):
         self.parent = parent  # of a dead-letter queue
         self.is_part = parent is not None
         self.dead_letters: Queue | None = None  # None on a dead-letter queue
-        self.lane = Lane(budget, None)  # of a queue without sessions; else nothing is ever in it
+        self.locked = LockShare(budget.locks)
+        self.lane = Lane(budget, None, self.locked)  # of a queue without sessions; else nothing is ever in it
         self.sessions: Sessions | None = None  # set by the directory where they are required and nothing is forwarded
         self.forwarder: Forwarder | None = None  # set by the directory where messages are passed on
         self.tokens = tokens
         self.faults: Faults = NO_FAULTS  # the namespace's, set by the directory
+        self.throttle: Throttle = NO_THROTTLE  # and so is this
         self.next_expiry_ms: int = NEVER  # no waiting message expires before this
         self.is_sweeping_expired = False
+        self.overdue: set[int] = set()  # expired and passed over: there was no space to dead-letter them
 
     def recover(self, row: EntityRow) -> None:
         super().recover(row)
@@ -118,10 +139,7 @@ class Queue(Entity):
             return error
         for message in messages:
             if message.session_id is None and not message.is_ping:
-                return NotAllowed(
-                    "The SessionId was not set on a message, and it cannot be sent to the entity. "
-                    f"'{self.path}' requires sessions: set one on every message."
-                )
+                return NotAllowed(session_text(self.path))
         return None
 
     def enqueue(
@@ -196,8 +214,15 @@ class Queue(Entity):
         """Which session it is stored under; also while it forwards, and has but one lane."""
         return message.session_id if self.settings.requires_session and not self.is_part else None
 
+    def lacks_session(self, message: Message) -> bool:
+        """Whether no receiver could ever be given it: refused where it is sent to, a dead letter of a subscription."""
+        return message.session_id is None and self.settings.requires_session and self.parent is None
+
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
         """A scheduled one joins the tail with a new number; its first one is kept, and its life starts now."""
+        if self.lacks_session(stored.message):  # of a store that an earlier version wrote
+            self._dead_letter_without_session(stored, decided)
+            return
         if stored.state == HIDDEN:
             self._reappear(stored, decided)
             return
@@ -212,7 +237,7 @@ class Queue(Entity):
         if stored.expires_ms != NEVER:
             self.note_expiry(stored.expires_ms)
         stored.session_id = self.session_of(stored.message)
-        record: Record = MessageMoved(
+        record = MessageMoved(
             self.entity_id,
             old_number,
             self.entity_id,
@@ -223,8 +248,17 @@ class Queue(Entity):
             stored.overlay,
             stored.session_id,
         )
+        record.size_bytes += len(stored.message.raw)
         decided.remember([record])
         self._line_up(stored, decided)
+
+    def _dead_letter_without_session(self, stored: StoredMessage, decided: Decided) -> None:
+        size = len(stored.message.raw)
+        group: list[Record] = []
+        self.uncount(size, stored.state)
+        overlay = with_reason(stored.overlay, REASON_SESSION, session_text(self.path))
+        self.dead_letter(stored.sequence_number, size, stored.delivery_count, overlay, group, decided)
+        decided.remember(group)
 
     def note_expiry(self, expires_ms: int) -> None:
         if self.next_expiry_ms == NEVER or expires_ms < self.next_expiry_ms:
@@ -243,6 +277,8 @@ class Queue(Entity):
     def serve_lane(self, lane: Lane, decided: Decided) -> None:
         """Hand out what there is to whoever has credit, a few messages a link at a time; then answer drains."""
         left = limits.DELIVERIES_PER_TURN_MAX
+        lane.locks.note()
+        is_locked_out = not self.locked.has_room()  # looked at once a turn: one turn's deliveries are few
         share = self.share
         if share is not None:
             left = share.deliverable(decided.now_ms)
@@ -251,6 +287,8 @@ class Queue(Entity):
         while is_served and left > 0:
             is_served = False
             for link in lane.receivers.rotation():
+                if is_locked_out and not link.deletes:
+                    continue
                 for _ in range(min(limits.DELIVERIES_PER_VISIT_MAX, left)):
                     if link.handed_count >= link.limit or link.locked_count >= limits.UNSETTLED_PER_LINK_MAX:
                         break
@@ -267,7 +305,9 @@ class Queue(Entity):
             decided.unfinished.append(self)  # other entities first, then this one again
             return
         if lane.receivers.are_waiting():
-            if is_served and share is not None:
+            if is_locked_out:
+                self.throttle.park(lane, self, decided.now_ms + RESUME_MS)
+            elif is_served and share is not None:
                 share.park(lane, self, decided.now_ms)
             self.ask_for_more(lane, decided)
         for link in lane.receivers.links:
@@ -299,6 +339,10 @@ class Queue(Entity):
             stored = lane.window.take()
             if stored is None or stored.expires_ms == NEVER or stored.expires_ms > decided.now_ms:
                 return stored
+            if not self.may_expire(stored, decided):
+                self.overdue.add(stored.sequence_number)
+                self.note_expiry(stored.expires_ms)
+                continue
             group: list[Record] = []
             self.expire(stored, group, decided)
             decided.remember(group)
@@ -342,10 +386,11 @@ class Queue(Entity):
     def holds(self, stored: StoredMessage) -> bool:
         """Whether it waits, in memory or in the store: it is neither locked nor gone."""
         lane = self.lane_of(stored.session_id)
-        return lane is None or lane.window.holds(stored.sequence_number)
+        return lane is None or lane.window.holds(stored.sequence_number) or stored.sequence_number in self.overdue
 
     def drop(self, stored: StoredMessage) -> None:
         """It is gone by another way than delivery."""
+        self.overdue.discard(stored.sequence_number)
         lane = self.lane_of(stored.session_id)
         if lane is not None:
             lane.window.remove(stored.sequence_number)
@@ -363,6 +408,27 @@ class Queue(Entity):
             return NotAllowed(f"'{self.path}' is a dead-letter queue: its messages cannot be dead-lettered again.")
         return None
 
+    def refuse_changes(self, lock: Lock, settlement: Settlement) -> BrokerError | None:
+        """A message with what was added to it stays a message that could be sent.
+
+        A property that replaces one of the message's own counts beside it: the body is not at hand to look into.
+        """
+        overlay = _merged(lock.overlay, settlement.properties)
+        if overlay is None:
+            return None
+        changed = overlay.properties_bytes
+        if lock.own_properties_bytes + changed > limits.PROPERTIES_BYTES_MAX:
+            return ArgumentOutOfRange(
+                f"The properties of the message would have {lock.own_properties_bytes + changed} bytes with those to "
+                f"modify; at most {limits.PROPERTIES_BYTES_MAX} are allowed. It stays locked: settle it with fewer."
+            )
+        if lock.size_bytes + changed > limits.MESSAGE_BYTES_MAX:
+            return ArgumentOutOfRange(
+                f"The message would have {lock.size_bytes + changed} bytes with the properties to modify; at most "
+                f"{limits.MESSAGE_BYTES_MAX} are allowed. It stays locked: settle it with fewer."
+            )
+        return None
+
     def settle(self, lock: Lock, settlement: Settlement, decided: Decided) -> None:
         """Apply a settlement to a lock that was taken out of the table."""
         kind = settlement.kind
@@ -374,7 +440,9 @@ class Queue(Entity):
             return
         overlay = _merged(lock.overlay, settlement.properties)
         group: list[Record] = []
-        if kind == ABANDON:
+        if kind == ABANDON and self.parent is not None:
+            self._abandon_dead_letter(lock, overlay, group)
+        elif kind == ABANDON:
             self.fail_delivery(lock, overlay, group, decided)
         elif kind == DEFER:
             self._defer(lock, overlay, group)
@@ -389,7 +457,8 @@ class Queue(Entity):
                 group,
                 decided,
             )
-        decided.remember(group)
+        if group:
+            decided.remember(group)
 
     def give_back(self, lock: Lock) -> None:
         """Unlocked, back at its place, not counted as a failed delivery."""
@@ -410,15 +479,34 @@ class Queue(Entity):
             overlay = with_reason(overlay, REASON_DELIVERIES, text)
             self.dead_letter(lock.sequence_number, lock.size_bytes, count, overlay, group, decided)
             return
-        group.append(MessageChanged(self.entity_id, lock.sequence_number, lock.state, count, overlay))
+        record = MessageChanged(self.entity_id, lock.sequence_number, lock.state, count, overlay)
+        record.size_bytes += lock.size_bytes  # the row is written anew
+        group.append(record)
+        self.give_back(lock)
+
+    def _abandon_dead_letter(self, lock: Lock, overlay: Overlay | None, group: list[Record]) -> None:
+        """Not counted, as on Azure: its count tells what happened before it came here. What was changed is kept."""
+        if overlay is not lock.overlay:
+            record = MessageChanged(self.entity_id, lock.sequence_number, lock.state, lock.delivery_count, overlay)
+            record.size_bytes += lock.size_bytes
+            group.append(record)
         self.give_back(lock)
 
     def _defer(self, lock: Lock, overlay: Overlay | None, group: list[Record]) -> None:
-        group.append(MessageChanged(self.entity_id, lock.sequence_number, DEFERRED, lock.delivery_count, overlay))
+        """Counted as a delivery, as on Azure; but it is never the last one."""
+        record = MessageChanged(self.entity_id, lock.sequence_number, DEFERRED, lock.delivery_count + 1, overlay)
+        record.size_bytes += lock.size_bytes
+        group.append(record)
         if lock.state == ACTIVE:
             self.is_changed = True
             self.counters.active -= 1
             self.counters.deferred += 1
+
+    def may_expire(self, stored: StoredMessage, decided: Decided) -> bool:
+        """Whether there is space for what becomes of it: a dead letter needs some, one that goes makes some."""
+        if not self.settings.dead_letter_on_expiry or self.parent is not None:
+            return True
+        return decided.may_write(len(stored.message.raw))
 
     def expire(self, stored: StoredMessage, group: list[Record], decided: Decided) -> None:
         """An unlocked message outlived its time: to the dead-letter queue if so configured, else gone."""
@@ -447,18 +535,18 @@ class Queue(Entity):
         decided.touch(target)
         number = target.next_number()
         target.count(size_bytes, ACTIVE)
-        group.append(
-            MessageMoved(
-                self.entity_id,
-                sequence_number,
-                target.entity_id,
-                number,
-                decided.now_ms,
-                NEVER,
-                delivery_count,
-                overlay,
-            )
+        record = MessageMoved(
+            self.entity_id,
+            sequence_number,
+            target.entity_id,
+            number,
+            decided.now_ms,
+            NEVER,
+            delivery_count,
+            overlay,
         )
+        record.size_bytes += size_bytes
+        group.append(record)
         target.lane.window.append_cold(number)
 
     def _forget(
@@ -474,11 +562,26 @@ class Queue(Entity):
     def on_time(self, decided: Decided) -> None:
         if self.sessions is not None:
             self.sessions.on_time(decided)
-        for lock in self.lane.locks.take_expired(decided.now_ms):
+        self.lose_locks(self.lane.locks.take_expired(decided.now_ms, decided.chores_left // limits.LOCK_STEPS), decided)
+
+    def lose_locks(self, locks: list[Lock], decided: Decided) -> None:
+        decided.chores_left -= len(locks) * limits.LOCK_STEPS
+        for lock in locks:
             self.lose_lock(lock, decided)
 
+    def find_lock(self, lane: Lane, token: bytes, now_ms: int) -> Lock | None:
+        """None if it has ended, also while it waits with many others to be taken away."""
+        lock = lane.locks.get(token)
+        if lock is None:
+            return None
+        is_over = lock.locked_until_ms <= now_ms if self.sessions is None else self.sessions.is_over(lane, now_ms)
+        return None if is_over else lock
+
     def lose_lock(self, lock: Lock, decided: Decided) -> None:
-        """It ran out: a failed delivery."""
+        """It ran out: a failed delivery. Not counted of a dead letter, nor on a full disk: it cannot be written."""
+        if self.parent is not None or not decided.may_write(lock.size_bytes):
+            self.give_back(lock)
+            return
         group: list[Record] = []
         self.fail_delivery(lock, lock.overlay, group, decided)
         decided.remember(group)
@@ -499,6 +602,7 @@ class Queue(Entity):
         if self.sessions is not None:
             lanes += list(self.sessions.locked.values())
             self.sessions.locked.clear()
+            self.sessions.ending.clear()
         for lane in lanes:
             lane.is_closed = True
             lane.receivers.links.clear()
@@ -522,7 +626,7 @@ def _merged(overlay: Overlay | None, properties: dict[str, bytes] | None) -> Ove
     if not properties:
         return overlay
     merged = Overlay() if overlay is None else overlay.copy()
-    merged.properties.update(properties)
+    merged.set_properties(properties)
     return merged
 
 
@@ -531,3 +635,10 @@ def with_reason(overlay: Overlay | None, reason: str | None, description: str | 
     copy.dead_letter_reason = reason
     copy.dead_letter_description = description
     return copy
+
+
+def session_text(path: str) -> str:
+    return (
+        "The SessionId was not set on a message, and it cannot be sent to the entity. "
+        f"'{path}' requires sessions: set one on every message."
+    )

@@ -71,8 +71,11 @@ class Refill(LoadStep):
 
 
 def report_corrupt(entity: Entity, rows: Rows, decided: Decided) -> None:
-    """A row whose checksum does not hold is never served and never passed over in silence."""
+    """A row whose checksum does not hold is never served, and said once: the store sets it apart."""
     for number in rows.corrupt:
+        if number in entity.damaged_numbers:
+            continue
+        entity.damaged_numbers.add(number)
         decided.say(
             Report(
                 f"'{entity.path}': message {number} is damaged in the store (its checksum does not hold). "

@@ -5,7 +5,8 @@ tries on a message, ten for an administrator's request. Who asks for more than t
 and so is everybody else: whoever then waits ten seconds, as told, finds room. Deliveries are never refused; they
 wait. Settlements are neither counted nor refused: they give back what others wait for.
 
-Memory and store are measured, not counted. Only what makes them grow is refused: sends.
+Memory, store and disk are measured, not counted. Of memory and store only what makes them grow is refused: sends. Of
+the disk, whatever a client would have written that does not delete: see `disk_room`.
 """
 
 from typing import Final
@@ -22,11 +23,13 @@ from spillway.broker.commands import (
     Schedule,
     UpdateDisposition,
 )
-from spillway.broker.decided import Touchable
+from spillway.broker.decided import Decided, Touchable
+from spillway.broker.disk_room import DiskRoom, makes_room
 from spillway.broker.lane import Lane
 from spillway.model import limits
 from spillway.model.errors import ServerBusy
 from spillway.model.quotas import NO_LIMIT, Quotas
+from spillway.model.settlement import Settlement
 
 RESUME_MS: Final = 100  # deliveries that wait get so much of a second at a time, not one by one
 
@@ -37,8 +40,8 @@ STORE: Final = "store-mb"
 DISK: Final = "disk"
 
 _DISK_TEXT: Final = (
-    "The disk of the broker is nearly full: messages can be received and settled, not sent. "
-    "Try again in 10 seconds, when messages were received or space was freed."
+    "The disk of the broker is nearly full: messages can be received and completed, and entities deleted; nothing is "
+    "stored. Try again in 10 seconds, when messages were received or space was freed."
 )
 _TEXT: Final = (
     "The request was terminated because {whose} is being throttled: {why} Error code : 50009. "
@@ -178,7 +181,7 @@ class Throttle:
         store = f"it holds the {quotas.store_mb} MB of messages it may hold (limit {STORE})."
         self.store = Gauge(quotas.store_mb, STORE, whose, store + " Receive some.")
         self.gauges = [self.memory, self.store]
-        self.is_disk_full = False
+        self.disk = DiskRoom()
         # Whether anything measured is, or was a moment ago, beyond its limit: the one thing that a send looks at.
         self.is_pressed = False
         self.parked: dict[Lane, Touchable] = {}
@@ -231,19 +234,27 @@ class Throttle:
         self.store.note(bytes_used, now_ms)
         self.is_pressed = self.is_pressed or self.store.is_over()
 
-    def note_disk(self, is_full: bool) -> None:
-        self.is_disk_full = is_full
-        self.is_pressed = self.is_pressed or is_full
-
     def refuse_growth(self, now_ms: int) -> ServerBusy | None:
         """Asked only while `is_pressed`, which it takes back when all is well."""
-        if self.is_disk_full:
-            return self.refusal(DISK, _DISK_TEXT)
         for gauge in self.gauges:
             if gauge.is_busy(now_ms):
                 return self.refusal(gauge.setting, gauge.text)
         self.is_pressed = False
         return None
+
+    def refuse_writing(self, size_bytes: int, decided: Decided) -> ServerBusy | None:
+        """What a client wants stored, so many bytes more than this turn has already."""
+        if decided.turn.size_bytes + size_bytes < self.disk.growth_left:
+            return None
+        return self.refusal(DISK, _DISK_TEXT)
+
+    def refuse_settling(self, settlement: Settlement, size_bytes: int, decided: Decided) -> ServerBusy | None:
+        """Abandoning, deferring and dead-lettering write messages of so many bytes anew; properties come on top."""
+        if makes_room(settlement):
+            return None
+        if settlement.properties:
+            return self.refuse_writing(size_bytes, decided)
+        return None if decided.may_write(size_bytes) else self.refusal(DISK, _DISK_TEXT)
 
     # -- what an operator sees --------------------------------------------------------------------------------
 

@@ -4,22 +4,25 @@ A subscription is a queue that nobody sends to. The body of a message is shared 
 changed one. Messages that no subscription wants are accepted and dropped.
 """
 
+from collections import deque
 from typing import Final
 
 from spillway.broker.actions import Action, compile_action
 from spillway.broker.decided import Decided
+from spillway.broker.effects import Effect
 from spillway.broker.entity import Entity, Origin, Usage
 from spillway.broker.filters import Condition, compile_filter
 from spillway.broker.loads import Loads
 from spillway.broker.locks import LockTokens
-from spillway.broker.queue import Queue, with_reason
+from spillway.broker.queue import REASON_SESSION, Queue, session_text, with_reason
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
 from spillway.model.entity import EntitySettings
+from spillway.model.errors import BrokerError
 from spillway.model.message import ACTIVE, NEVER, SCHEDULED, Message, Overlay, StoredMessage
 from spillway.model.properties import ChangedProperties, MessageProperties
 from spillway.model.records import ROW_BYTES, MessageAdded, MessageRemoved, Record
-from spillway.model.rules import CorrelationFilter, FilterError, Rule
+from spillway.model.rules import CorrelationFilter, FalseFilter, FilterError, Rule
 
 REASON_FILTER: Final = "FilterEvaluationException"
 RULE_NAME: Final = "RuleName"  # on copies that an action changed: the rule that did
@@ -50,6 +53,28 @@ class CompiledRule:
         self.action: Action | None = None if rule.action is None else compile_action(rule.action)
 
 
+def _rule_key(rule: Rule) -> str:
+    return rule.name.lower()
+
+
+class Unreadable(Condition):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def evaluate(self, properties: MessageProperties) -> bool:
+        raise FilterError(self.text)
+
+
+class BrokenRule(CompiledRule):
+    """One in the store that cannot be understood: messages are dead-lettered as if it could not be evaluated."""
+
+    def __init__(self, rule: Rule, error: BrokerError) -> None:
+        super().__init__(Rule(rule.name, FalseFilter(), None, rule.created_ms))
+        self.rule = rule
+        self.condition = Unreadable(f"The rule '{rule.name}' cannot be understood: {error.description}")
+
+
 class Subscription(Queue):
     def __init__(
         self,
@@ -63,15 +88,28 @@ class Subscription(Queue):
     ) -> None:
         super().__init__(entity_id, path, settings, None, tokens, budget, loads, topic.usage)
         self.topic = topic
-        self.compiled: list[CompiledRule] | None = None  # of settings.rules, when first needed: starting is quick
+        # Of settings.rules, each when it is first needed: starting is quick, and so is the first message.
+        self.compiled: list[CompiledRule | None] = [None] * len(settings.rules)
+        self.listed: list[Rule] = []  # the same by name, as they were in `listed_from`
+        self.listed_from: list[Rule] | None = None
 
-    def rules(self) -> list[CompiledRule]:
-        """Raises `BrokerError` if one cannot be understood, which is found out when it is added."""
-        compiled = self.compiled
+    def rule_at(self, index: int) -> CompiledRule:
+        compiled = self.compiled[index]
         if compiled is None:
-            compiled = [CompiledRule(rule) for rule in self.settings.rules]
-            self.compiled = compiled
+            rule = self.settings.rules[index]
+            try:
+                compiled = CompiledRule(rule)
+            except BrokerError as error:  # what cannot be understood is refused when it is added, to this version
+                compiled = BrokenRule(rule, error)
+            self.compiled[index] = compiled
         return compiled
+
+    def rules_by_name(self) -> list[Rule]:
+        """As the service lists them. Sorted once for each change: clients ask for a page at a time."""
+        if self.listed_from is not self.settings.rules:
+            self.listed_from = self.settings.rules
+            self.listed = sorted(self.settings.rules, key=_rule_key)
+        return self.listed
 
     def expiry_of(self, message: Message, now_ms: int) -> int:
         """The shortest of the message's, the topic's and our own."""
@@ -81,33 +119,36 @@ class Subscription(Queue):
             return topics
         return ours
 
-    def offer(
-        self,
-        message: Message,
-        number: int,
-        overlay: Overlay | None,
-        properties: MessageProperties,
-        group: list[Record],
-        decided: Decided,
-    ) -> None:
-        """One copy if rules without an action match, and one more, changed, for every matching rule with one."""
-        is_wanted = False
-        for rule in self.rules():
-            try:
-                if not rule.condition.evaluate(properties):
-                    continue
+    def try_rule(self, index: int, publication: "Publication") -> int:
+        """Whether this rule wants the message, and as what; the steps that it took."""
+        steps = 1
+        if self.compiled[index] is None and self.settings.rules[index].is_sql():
+            steps += limits.COMPILE_STEPS
+        rule = self.rule_at(index)
+        properties = publication.properties
+        before = properties.work
+        try:
+            if rule.condition.evaluate(properties):
                 if rule.action is None:
-                    is_wanted = True
-                    continue
-                changes = rule.action.apply(properties, self._seed_for(rule, number))
-                changes.set_user(RULE_NAME, rule.rule.name)  # as Azure does
-                copy = self.topic.access.rewrite(message, changes)
-            except FilterError as error:
-                self._dead_letter_for(error, message, number, overlay, group, decided)
-                continue
-            self._copy(copy, number, overlay, group, decided)
-        if is_wanted:
-            self._copy(message, number, overlay, group, decided)
+                    publication.is_wanted = True
+                else:
+                    steps += limits.COPY_STEPS
+                    changes = rule.action.apply(properties, self._seed_for(rule, publication.number))
+                    changes.set_user(RULE_NAME, rule.rule.name)  # as Azure does
+                    copy = self.topic.access.rewrite(publication.message, changes)
+                    publication.verdicts.append(Verdict(self, copy, "", ""))
+        except FilterError as error:
+            if self.settings.dead_letter_on_filter_error:
+                publication.verdicts.append(Verdict(self, publication.message, REASON_FILTER, error.description))
+        return steps + properties.work - before
+
+    def take_verdict(
+        self, verdict: "Verdict", number: int, overlay: Overlay | None, group: list[Record], decided: Decided
+    ) -> None:
+        if verdict.reason:
+            self._dead_letter(verdict.reason, verdict.text, verdict.message, number, overlay, group, decided)
+        else:
+            self._copy(verdict.message, number, overlay, group, decided)
 
     def _seed_for(self, rule: CompiledRule, number: int) -> bytes:
         """For newid(): never the same for two copies, in this life or another."""
@@ -116,44 +157,116 @@ class Subscription(Queue):
     def _copy(
         self, message: Message, number: int, overlay: Overlay | None, group: list[Record], decided: Decided
     ) -> None:
-        """An action may have set a time for it."""
+        """An action may have set a time for it, or given or taken its session id."""
         decided.touch(self)
-        if message.scheduled_ms > decided.now_ms:
+        if self.lacks_session(message):
+            text = session_text(self.path)
+            self._dead_letter(REASON_SESSION, text, message, number, overlay, group, decided)
+        elif message.scheduled_ms > decided.now_ms:
             self.park(message, self.next_number(), number, overlay, group, decided.now_ms)
         else:
             self.take_in(message, self.next_number(), number, overlay, group, decided)
 
-    def _dead_letter_for(
+    def _dead_letter(
         self,
-        error: FilterError,
+        reason: str,
+        text: str,
         message: Message,
         number: int,
         overlay: Overlay | None,
         group: list[Record],
         decided: Decided,
     ) -> None:
-        if not self.settings.dead_letter_on_filter_error:
-            return
+        """A copy that this subscription cannot take."""
         target = self.dead_letters
         assert target is not None, "a subscription has a dead-letter queue"
+        decided.touch(target)
         stored = StoredMessage(message, target.next_number(), decided.now_ms)
         stored.enqueue_sequence_number = number
-        text = error.description[: limits.DEAD_LETTER_TEXT_CHARS_MAX]
-        stored.overlay = with_reason(overlay, REASON_FILTER, text)
+        stored.overlay = with_reason(overlay, reason, text[: limits.DEAD_LETTER_TEXT_CHARS_MAX])
         stored.overlay.dead_letter_source = self.path
         target.count(len(message.raw), ACTIVE)
         group.append(MessageAdded(target.entity_id, stored))
         target.lane.window.append(stored)
-        decided.touch(target)
+
+
+class Verdict:
+    """What a subscription gets of a message: a copy, or, with a reason, a dead letter."""
+
+    def __init__(self, subscription: Subscription, message: Message, reason: str, text: str) -> None:
+        self.subscription = subscription
+        self.message = message
+        self.reason = reason
+        self.text = text
+
+
+class Publication:
+    """A message on its way through the rules of a topic: as far as the steps of a turn go, then on in the next.
+
+    Trying rules changes nothing. What they say is done at once, in one group, when the last of them was tried: one copy
+    if rules without an action match, and one more, changed, for every matching rule with one.
+    """
+
+    def __init__(
+        self, topic: "Topic", message: Message, number: int, overlay: Overlay | None, properties: MessageProperties
+    ) -> None:
+        self.message = message
+        self.number = number
+        self.overlay = overlay
+        self.properties = properties
+        self.subscriptions = list(topic.subscriptions.values())
+        self.at = 0
+        self.rule_index = 0  # of the subscription there, to be tried next
+        self.is_wanted = False  # by a rule of it without an action
+        self.verdicts: list[Verdict] = []
+        self.steps = 0  # so far
+
+    def run(self, steps_max: int) -> bool:
+        """Whether the last rule was tried; no further than `steps_max` steps in all, and one rule."""
+        while self.at < len(self.subscriptions):
+            subscription = self.subscriptions[self.at]
+            while self.rule_index < len(subscription.settings.rules):
+                if self.steps >= steps_max:
+                    return False
+                self.steps += subscription.try_rule(self.rule_index, self)
+                self.rule_index += 1
+            if self.is_wanted:
+                self.verdicts.append(Verdict(subscription, self.message, "", ""))
+                self.is_wanted = False
+            self.rule_index = 0
+            self.at += 1
+        return True
+
+    def copy_steps(self) -> int:
+        return limits.COPY_STEPS * len(self.verdicts)
+
+    def finish(self, group: list[Record], decided: Decided) -> None:
+        first = len(group)
+        for verdict in self.verdicts:
+            if not verdict.subscription.lane.is_closed:  # deleted while the others were asked
+                verdict.subscription.take_verdict(verdict, self.number, self.overlay, group, decided)
+        weigh_once(self.message, group, first)
 
 
 class Topic(Entity):
+    """Publishes what is sent to it within the steps of its turn. What does not fit is put off.
+
+    A message that is put off is stored with the schedule as due at once, in the group of its send, and published in
+    turns to come, in one group with leaving the schedule; whoever sent it is answered then. While some are, all that
+    come after them are put off too: the order is kept.
+    """
+
     def __init__(
         self, entity_id: int, path: str, settings: EntitySettings, loads: Loads, access: PropertyAccess
     ) -> None:
         super().__init__(entity_id, path, settings, loads, Usage())
         self.access = access
         self.subscriptions: dict[str, Subscription] = {}  # by the key of their path
+        self.put_off_upto = 0  # the number of the last message that was put off; 0: all are published
+        self.owed: dict[int, Effect] = {}  # by the number of such a message: what is said when it is published
+        self.backlog: deque[StoredMessage] = deque()  # due, read from the store, not yet published
+        self.publication: Publication | None = None  # of the first of them
+        self.is_fresh = True  # not sent to since the start: the store may have some that were put off
 
     def filter_counts(self) -> tuple[int, int]:
         """How many SQL filters and how many correlation filters all its subscriptions have."""
@@ -178,26 +291,110 @@ class Topic(Entity):
         self, message: Message, number: int, group: list[Record], decided: Decided, origin: Origin | None
     ) -> None:
         """Copies have the number of the topic as their first, or that of where the message was first sent to."""
-        if not self.subscriptions:
+        if self.is_fresh:
+            self.is_fresh = False
+            if NEVER < self.next_due_ms <= decided.now_ms:
+                self.put_off_upto = self.counters.last_sequence_number
+        steps_left = decided.steps_left if origin is None else decided.chores_left
+        if self.put_off_upto > 0 or steps_left <= 0:
+            self._put_off(message, number, origin, group, decided)
             return
-        overlay: Overlay | None = None
-        source: str | None = None
-        if origin is not None:
-            number = origin.first_number
-            overlay = origin.overlay
-            source = overlay.dead_letter_source
+        first_number = number if origin is None else origin.first_number
+        publication = self._publication(message, first_number, None if origin is None else origin.overlay, decided)
+        is_tried = publication.run(steps_left)
+        steps = publication.steps + publication.copy_steps()
+        if is_tried and steps <= steps_left:
+            publication.finish(group, decided)
+        else:
+            steps = publication.steps
+            self._put_off(message, number, origin, group, decided)
+        if origin is None:
+            decided.steps_left -= steps
+        else:
+            decided.chores_left -= steps
+
+    def _publication(self, message: Message, number: int, overlay: Overlay | None, decided: Decided) -> Publication:
+        source = None if overlay is None else overlay.dead_letter_source
         properties = self.access.read(message, number, decided.now_ms, source)
-        first = len(group)
-        for subscription in self.subscriptions.values():
-            subscription.offer(message, number, overlay, properties, group, decided)
-        weigh_once(message, group, first)
+        return Publication(self, message, number, overlay, properties)
+
+    def _put_off(
+        self, message: Message, number: int, origin: Origin | None, group: list[Record], decided: Decided
+    ) -> None:
+        stored = StoredMessage(message, number, decided.now_ms)
+        stored.enqueue_sequence_number = number
+        if origin is not None:
+            stored.enqueue_sequence_number = origin.first_number
+            stored.overlay = origin.overlay
+        stored.state = SCHEDULED
+        stored.due_ms = decided.now_ms
+        self.count(len(message.raw), SCHEDULED)
+        group.append(MessageAdded(self.entity_id, stored))
+        self.note_due(stored.due_ms)
+        self.put_off_upto = number
+
+    def owe(self, effect: Effect, since: int, decided: Decided) -> None:
+        """The answer to a send: now, or when the last message of it is published, if one since this number is not."""
+        if self.put_off_upto > since:
+            self.owed[self.put_off_upto] = effect
+        else:
+            decided.say(effect)
+
+    def take_owed(self) -> list[Effect]:
+        owed = list(self.owed.values())
+        self.owed.clear()
+        return owed
 
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
-        """Published now, in one group with leaving the schedule."""
+        """Its time has come: published by `serve`, in this turn or one to come."""
+        self.backlog.append(stored)
+        decided.touch(self)
+
+    def serve(self, decided: Decided) -> None:
+        """Publish what is due, as far as the steps of the turn go."""
+        is_served = False
+        while self.backlog:
+            stored = self.backlog[0]
+            if decided.chores_left <= 0:
+                decided.go_on_later(self, is_served)
+                return
+            if not decided.may_write(len(stored.message.raw)):
+                self.give_up_backlog()
+                break
+            is_served = True
+            self._publish_some(stored, decided)
+        if self.loads.held is not None:
+            self.loads.held.resume(decided)
+
+    def give_up_backlog(self) -> None:
+        """They are in the store, and read again."""
+        self.backlog.clear()
+        self.publication = None
+
+    def _publish_some(self, stored: StoredMessage, decided: Decided) -> None:
+        number = stored.sequence_number
+        publication = self.publication
+        if publication is None:
+            first_number = stored.enqueue_sequence_number
+            publication = self._publication(stored.message, first_number, stored.overlay, decided)
+            self.publication = publication
+        before = publication.steps
+        is_tried = publication.run(before + decided.chores_left)
+        decided.chores_left -= publication.steps - before
+        if not is_tried:
+            return
+        decided.chores_left -= publication.copy_steps()
         self.uncount(len(stored.message.raw), SCHEDULED)
-        group: list[Record] = [MessageRemoved(self.entity_id, stored.sequence_number)]
-        self.enqueue(stored.message, stored.sequence_number, group, decided, None)
+        group: list[Record] = [MessageRemoved(self.entity_id, number)]
+        publication.finish(group, decided)
         decided.remember(group)
+        self.publication = None
+        self.backlog.popleft()
+        answer = self.owed.pop(number, None)
+        if answer is not None:
+            decided.say(answer)
+        if number >= self.put_off_upto:
+            self.put_off_upto = 0
 
 
 def weigh_once(message: Message, group: list[Record], first: int) -> None:

@@ -8,6 +8,7 @@ their bodies are read again when their turn comes. The next message is the small
 import heapq
 from collections import deque
 
+from spillway.broker.locks import LockBudget
 from spillway.model import limits
 from spillway.model.message import StoredMessage
 
@@ -15,9 +16,10 @@ from spillway.model.message import StoredMessage
 class ResidentBudget:
     """Bytes of messages in memory over all entities of a namespace, with what Python needs to hold them."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, lock_bytes_max: int = limits.LOCK_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.bytes_used = 0
+        self.locks = LockBudget(lock_bytes_max)
 
 
 class Window:
@@ -82,6 +84,8 @@ class Window:
 
     def keep(self, stored: StoredMessage) -> None:
         size = len(stored.message.raw)
+        if stored.overlay is not None:
+            size += stored.overlay.size_bytes
         self.resident[stored.sequence_number] = stored
         self.resident_bytes += size
         self.budget.bytes_used += size + limits.RESIDENT_MESSAGE_BYTES
@@ -91,6 +95,8 @@ class Window:
         stored = self.resident.pop(sequence_number, None)
         if stored is not None:
             size = len(stored.message.raw)
+            if stored.overlay is not None:
+                size += stored.overlay.size_bytes
             self.resident_bytes -= size
             self.budget.bytes_used -= size + limits.RESIDENT_MESSAGE_BYTES
         return stored

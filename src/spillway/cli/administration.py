@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from spillway.server.namespace_server import NamespaceServer
 
 
-def administer(server: "NamespaceServer") -> "Front":
+def administer(server: "NamespaceServer", allowed_hosts: frozenset[str] = frozenset()) -> "Front":
     """From now on HTTP clients of the namespace's port are administrators; each request shows a token with Manage.
 
     Those that ask for a WebSocket get one, with AMQP in it.
@@ -31,9 +31,12 @@ def administer(server: "NamespaceServer") -> "Front":
             created_ms=server.created_ms,
             is_key_known=lambda: is_key_known(server.rights),
             facts=server.facts,
+            counts=server.counts,
             is_clock_movable=server.is_clock_movable,
             advance=server.advance,
             sealed_days=server.journal.days,
+            budget=server.budget,
+            allowed_hosts=allowed_hosts,
         )
     )
     server.door.http = front

@@ -77,6 +77,12 @@ def run(app: typer.Typer) -> None:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its message is its help
+            context = getattr(error, "ctx", None)
+            assert context is not None, "it is raised with the group it is about"
+            print(context.get_help())
+            _say(_missing_text(context))
+            sys.exit(2)
         if hasattr(error, "format_message"):  # the parser's: no such option, no such command, a value out of range
             _say(_usage_text(str(error.format_message()), getattr(error, "ctx", None)))
             sys.exit(2)
@@ -86,6 +92,11 @@ def run(app: typer.Typer) -> None:
         _say(f"{type(error).__name__}: {text} (SPILLWAY_DEBUG=1 shows where)")
         code = 1
     sys.exit(code)
+
+
+def _missing_text(context: typer.Context) -> str:
+    names = context.command.list_commands(context)  # type: ignore[attr-defined]
+    return f"which one: {context.command_path} {' | '.join(names)}"
 
 
 def _usage_text(text: str, context: typer.Context | None) -> str:

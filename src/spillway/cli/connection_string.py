@@ -85,9 +85,13 @@ def served_names(data: Path) -> list[str]:
 
 
 def read_facts(data: Path) -> dict[str, Any]:
+    from spillway.store.own_files import NotOurFile, read_own
+
     try:
-        facts = json.loads((data / "running.json").read_text())
+        facts = json.loads(read_own(data / "running.json"))
         return {name: facts[name] for name in ("host", "ports", "is_development", "is_clear_text")}
+    except NotOurFile as error:
+        raise CommandError(f"{error.filename}: {error.strerror}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{data}: no broker has served from here yet; start one with: spillway serve") from error
 

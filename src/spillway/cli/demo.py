@@ -143,6 +143,8 @@ class BrokerProcess:
 
 def run(count: int, data: Path, console: Console) -> bool:
     """The whole story; True when nothing was lost and nothing came back."""
+    from spillway.model.texts import count_text
+
     data.mkdir(parents=True, exist_ok=True)
     broker = BrokerProcess(data / "data")
     book = Book()
@@ -150,7 +152,7 @@ def run(count: int, data: Path, console: Console) -> bool:
         broker.start()
         console.print(f"[bold]1[/] broker ready in {broker.ready_s:.2f} s, used through azure-servicebus")
         taken_s = send_all(broker, count, book)
-        console.print(f"[bold]2[/] {count} messages sent and acknowledged in {taken_s:.2f} s")
+        console.print(f"[bold]2[/] {count_text(count, 'message')} sent and acknowledged in {taken_s:.2f} s")
         settle_some(broker, count // 2, book)
         kinds = ", ".join(f"{len(book.settled_as(kind))} {kind}" for kind in SHARES)
         console.print(f"[bold]3[/] {len(book.settled)} received: {kinds}")

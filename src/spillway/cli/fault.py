@@ -1,17 +1,19 @@
 """`spillway fault`: have something go wrong on purpose in a running namespace, and well again."""
 
 import json
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, Final
 
 import typer
 
-from spillway.cli.clock import FORM, read_duration_ms
+from spillway.cli.clock import FORM, UNITS_MS, read_duration_ms
 from spillway.cli.control import DATA, CaFile, Data, Namespace, find_broker
 from spillway.cli.errors import UsageError
 
 group = typer.Typer(help="Have something go wrong on purpose in a running namespace.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+_FIELD: Final = re.compile(r"'(delay_ms|duration_ms|probability|condition|text|count|after|seed|operations)'")
 
 
 @group.command()
@@ -57,6 +59,7 @@ def add(
 
     It is gone when it is removed or spent, when its duration ends, and when the broker stops.
     """
+    from spillway.model import limits
     from spillway.model.errors import ArgumentError
     from spillway.model.faults import Fault
 
@@ -67,15 +70,15 @@ def add(
             operation or [],
             condition,
             text,
-            read_duration_ms(delay) if delay else 0,
+            bounded_ms("--delay", delay, limits.FAULT_DELAY_MS_MAX),
             probability,
             seed,
             after,
             count,
-            read_duration_ms(duration) if duration else 0,
+            bounded_ms("--duration", duration, limits.FAULT_DURATION_MS_MAX),
         )
     except ArgumentError as error:
-        raise UsageError(error.description) from None
+        raise UsageError(in_options(error.description)) from None
     report = find_broker(namespace, data, ca_file).ask("POST", "faults", fault.to_plain())
     if as_json:
         print(json.dumps(report))
@@ -116,8 +119,32 @@ def remove(
 @group.command()
 def clear(namespace: Namespace = None, data: Data = DATA, ca_file: CaFile = None, as_json: AsJson = False) -> None:
     """Remove all faults. Messages that they have hidden stay hidden until their time."""
+    from spillway.model.texts import count_text
+
     answer = find_broker(namespace, data, ca_file).ask("DELETE", "faults")
-    print(json.dumps(answer) if as_json else f"Removed {answer['removed']} faults.")
+    print(json.dumps(answer) if as_json else f"Removed {count_text(answer['removed'], 'fault')}.")
+
+
+def bounded_ms(option: str, text: str, most_ms: int) -> int:
+    if not text:
+        return 0
+    by_ms = read_duration_ms(text)
+    if by_ms > most_ms:
+        raise UsageError(f"{option} {text}: at most {duration_text(most_ms)}")
+    return by_ms
+
+
+def duration_text(ms: int) -> str:
+    """As it would be typed."""
+    for unit, size_ms in reversed(UNITS_MS.items()):
+        if ms % size_ms == 0:
+            return f"{ms // size_ms}{unit}"
+    return f"{ms}ms"
+
+
+def in_options(text: str) -> str:
+    """The names that programs use, as the options that people type."""
+    return _FIELD.sub(lambda found: f"--{found[1].removesuffix('_ms').removesuffix('s')}", text)
 
 
 def describe(report: dict[str, Any]) -> str:

@@ -32,17 +32,21 @@ def list_rules(
     show_keys: Annotated[bool, typer.Option("--show-keys", help="Show the keys too: they are passwords.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the rules with their rights."""
+    """List the rules that are in force with their rights."""
     from spillway.model.access import rights_text
 
-    rules = read(data)
+    is_development = was_development(data)
+    rules = in_force(data, is_development)
     if as_json:
-        print(json.dumps({"rules": [shown(rule, show_keys) for rule in rules]}))
+        listed = [shown(rule, show_keys) for rule in rules]
+        print(json.dumps({"rules": listed, "is_development": is_development}))
         return
     width = max((len(rule.name) for rule in rules), default=0)
     for rule in rules:
         keys = f"  {rule.primary_key}  {rule.secondary_key}" if show_keys else ""
         print(f"{rule.name:{width}}  {rights_text(rule.rights)}{keys}".rstrip())
+    if is_development:
+        print("Last served with --dev: the first one has the development key, which everybody knows, and no other.")
 
 
 @group.command("add")
@@ -128,6 +132,23 @@ def read(data: Path) -> "list[AccessRule]":
     if rules is None and not data.is_dir():
         raise CommandError(f"{data}: there is no data directory here; the first start of a broker makes it")
     return rules or []
+
+
+def was_development(data: Path) -> bool:
+    """Whether the directory is served, or was last served, with --dev."""
+    from spillway.cli.connection_string import read_facts
+
+    try:
+        return bool(read_facts(data)["is_development"])
+    except CommandError:
+        return False
+
+
+def in_force(data: Path, is_development: bool) -> "list[AccessRule]":
+    from spillway.server.keys import development_rules
+
+    rules = read(data)
+    return development_rules(rules) if is_development else rules
 
 
 @contextlib.contextmanager

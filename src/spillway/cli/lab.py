@@ -169,6 +169,8 @@ def rehearse(
 
 
 def in_words(settings: "Settings") -> str:
-    pace = f"{settings.rate:,.0f} messages a second" if settings.rate else "as fast as they could"
-    sent = f"{settings.messages:,} messages of {settings.size:,} bytes"
+    from spillway.model.texts import count_text
+
+    pace = f"{count_text(round(settings.rate), 'message')} a second" if settings.rate else "as fast as they could"
+    sent = f"{count_text(settings.messages, 'message')} of {count_text(settings.size, 'byte')}"
     return f"In each scenario the producers sent {sent}, {pace}."

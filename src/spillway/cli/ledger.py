@@ -32,12 +32,14 @@ def command(
 
     From sealed days and up to this moment. What each kind counts: docs/ledger.md.
     """
+    from spillway.model.texts import count_text
+
     query = {"since": since, "until": until, "entity": entity, "by": "minute" if minutes else None}
     asked = {name: value for name, value in query.items() if value is not None}
     answer = find_broker(namespace, data, ca_file).ask("GET", "ledger", query=asked)
     say_lines(answer) if as_json else say_table(answer, minutes)
     if answer["damaged_rows"]:
-        say_missing(f"{answer['damaged_rows']} rows are damaged and left out")
+        say_missing(f"left out because of damage: {count_text(answer['damaged_rows'], 'row')}")
     for day in answer["unreadable_days"]:
         say_missing(f"left out: {day}")
 

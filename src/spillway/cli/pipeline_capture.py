@@ -22,6 +22,19 @@ Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark master. B
 AsJson = Annotated[bool, typer.Option("--json", help="The last line on stdout is the summary as JSON.")]
 
 
+def in_options(error: Exception) -> str:
+    """The names that programs use, as the options that people type."""
+    text = str(error).replace("secretName=", "")
+    return text.replace("secretName", "--secret").replace("connectionString", "--connection-string")
+
+
+def spark_missing(error: ModuleNotFoundError) -> str:
+    """The sentence that every job says."""
+    from spillway.spark.session import missing_text
+
+    return missing_text(error)
+
+
 def capture(
     entity: Annotated[
         str, typer.Option(metavar="NAMES", help="Queues, subscriptions or dead letters, with commas between them.")
@@ -81,9 +94,11 @@ def capture(
         )
         summary = run_here(config, master)
     except OptionError as error:
-        raise UsageError(f"pipeline capture: {error}") from None
+        raise UsageError(f"pipeline capture: {in_options(error)}") from None
     except ERRORS as error:
         raise CommandError(f"pipeline capture: {error}") from None
+    except ModuleNotFoundError as error:
+        raise CommandError(f"pipeline capture: {spark_missing(error)}") from None
     typer.echo(json.dumps(asdict(summary)) if as_json else text_of(summary))
 
 
@@ -144,7 +159,9 @@ def replay(
         )
         summary = run_here(config, master)
     except OptionError as error:
-        raise UsageError(f"pipeline replay: {error}") from None
+        raise UsageError(f"pipeline replay: {in_options(error)}") from None
     except ERRORS as error:
         raise CommandError(f"pipeline replay: {error}") from None
+    except ModuleNotFoundError as error:
+        raise CommandError(f"pipeline replay: {spark_missing(error)}") from None
     typer.echo(json.dumps(asdict(summary)) if as_json else text_of(summary))

@@ -209,13 +209,15 @@ def read_seconds(option: str, text: str) -> int:
 
 
 def say_answer(found: "Answer", queues: int) -> None:
-    print(f"diverted           {found.diverted:,} messages, {gigabytes(found.diverted_bytes)}")
+    from spillway.model.texts import count_text
+
+    print(f"diverted           {count_text(found.diverted, 'message')}, {gigabytes(found.diverted_bytes)}")
     print(
         f"in a backlog queue {gigabytes(found.queue_bytes)} of {gigabytes(found.queue_bytes_max)}, "
         f"if {'one takes' if queues == 1 else f'{queues} queues take'} them alike"
     )
     if not found.fits:
-        print(f"NO ROOM            for {found.refused:,} messages: their senders get an error")
+        print(f"NO ROOM            for {count_text(found.refused, 'message')}: senders get an error")
     if found.full_after_s is not None:
         print(f"full after         {shown_time(found.full_after_s)} of diverting")
     print(f"brought home in    {shown_time(found.drain_s)}")

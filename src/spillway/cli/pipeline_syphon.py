@@ -67,7 +67,7 @@ def syphon(
     try:
         summary = run_here(SyphonConfig(primary, secondary, **chosen), master)  # type: ignore[arg-type]
     except OptionError as error:
-        raise UsageError(f"pipeline syphon: {error}") from None
+        raise UsageError(f"pipeline syphon: {str(error).replace('secretName=', '')}") from None
     except ERRORS as error:
         raise CommandError(f"pipeline syphon: {error}") from None
     typer.echo(json.dumps(asdict(summary)) if as_json else text_of(summary))

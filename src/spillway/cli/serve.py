@@ -62,6 +62,7 @@ class ServePlan:
     is_clear_text_allowed: bool
     is_clock_movable: bool
     also_ports: tuple[int, ...]
+    allowed_hosts: frozenset[str]
     quotas: "Quotas"
     is_json: bool
     log_level: str
@@ -104,6 +105,10 @@ def command(
         list[int] | None,
         typer.Option(metavar="PORT", help="Serve the first namespace on this port too. May be repeated."),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With --dev: a name of this machine that is no local one. May be repeated."),
+    ] = None,
     clear_text: Annotated[
         bool,
         typer.Option(
@@ -137,6 +142,7 @@ def command(
         subscriptions=subscription or [],
         is_memory=memory,
         also_listen=also_listen or [],
+        allow_hosts=allow_host or [],
         is_clear_text_allowed=clear_text,
         is_clock_movable=movable_clock,
         limits=limit or [],
@@ -160,6 +166,7 @@ def make_plan(
     subscriptions: list[str],
     is_memory: bool,
     also_listen: list[int],
+    allow_hosts: list[str],
     is_clear_text_allowed: bool,
     is_clock_movable: bool,
     limits: list[str],
@@ -190,6 +197,7 @@ def make_plan(
         is_clear_text_allowed=is_clear_text_allowed,
         is_clock_movable=is_clock_movable or is_development,
         also_ports=tuple(also_listen),
+        allowed_hosts=frozenset(parse_host(value) for value in allow_hosts),
         quotas=quotas,
         is_json=is_json,
         log_level="DEBUG" if is_verbose else log_level(),
@@ -215,6 +223,13 @@ def parse_namespaces(values: list[str]) -> dict[str, int]:
         check_port(int(port_text), f"--namespace {value}")
         ports[name] = int(port_text)
     return ports
+
+
+def parse_host(value: str) -> str:
+    name = value.lower().rstrip(".")
+    if not name or not name.isascii() or not all(each.isalnum() or each in "-._" for each in name):
+        raise UsageError(f"--allow-host {value}: must be a name without scheme and port, for example sb.contoso.com")
+    return name
 
 
 def parse_limits(values: list[str], is_development: bool) -> "Quotas":

@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +23,7 @@ from spillway.cli.serve import EntityPlan, NamespacePlan, ServePlan
 if TYPE_CHECKING:
     from spillway.admin.front import Front
     from spillway.model.access import AccessRule
-    from spillway.server.keys import KeyWatch
+    from spillway.server.key_watch import KeyWatch
     from spillway.server.namespace_server import NamespaceServer, ServerOptions
     from spillway.store.directory import DataDirectory
     from spillway.store.journal import Journal
@@ -63,8 +64,10 @@ def run_loop(plan: ServePlan, directory: "DataDirectory") -> int:
 async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
     from spillway.cli.administration import administer, warm_up
     from spillway.dialect.rights import Rights
+    from spillway.model.budget import namespace_budget, process_budget
     from spillway.server.clock import BrokerClock, MovableClock
-    from spillway.server.keys import KeyWatch, served_rules
+    from spillway.server.key_watch import KeyWatch
+    from spillway.server.keys import served_rules
     from spillway.server.namespace_server import NamespaceServer, ServerOptions
     from spillway.server.tls import ensure_certificates, server_context
 
@@ -79,6 +82,7 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
     make_clock = MovableClock if plan.is_clock_movable else BrokerClock
     servers: list[NamespaceServer] = []
     fronts: list[Front] = []
+    held = process_budget(plan.quotas)
     try:
         for index, namespace in enumerate(plan.namespaces):
             options = ServerOptions(
@@ -91,8 +95,12 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
             )
             with explained(data):
                 journal = open_journal(plan, directory, namespace)
-                servers.append(NamespaceServer(options, journal, Rights(rules), tls, fail_stop, None, make_clock))
-            fronts.append(administer(servers[-1]))
+                on_fatal = partial(fail_one, servers, namespace.name)
+                budget = namespace_budget(held, len(plan.namespaces))
+                servers.append(
+                    NamespaceServer(options, journal, Rights(rules), tls, on_fatal, None, make_clock, budget)
+                )
+            fronts.append(administer(servers[-1], plan.allowed_hosts))
             await begin(servers[-1], namespace)
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -105,19 +113,26 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
             front.stop()
         await asyncio.gather(*(server.stop() for server in servers))
     log.info("stopped")
-    return EXIT_OK
+    return EXIT_FAILED if any(server.is_failed for server in servers) else EXIT_OK
 
 
 async def follow_keys(watch: "KeyWatch", servers: "list[NamespaceServer]", stopping: asyncio.Event) -> None:
-    """Until it is time to stop: what `spillway key` writes into the data directory is in force within a second."""
-    while True:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), LOOK_AT_KEYS_S)
-            return
-        rules = watch.look()
-        if rules is not None:
-            for server in servers:
-                server.set_rules(rules, "the key file")
+    """Until the end. The file is read in another thread: nobody's messages wait for it."""
+    loop = asyncio.get_running_loop()
+
+    def set_rules(rules: "list[AccessRule]") -> None:
+        for server in servers:
+            server.set_rules(rules, "the key file")
+
+    def tell(rules: "list[AccessRule]") -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(set_rules, rules)
+
+    watch.follow(LOOK_AT_KEYS_S, tell)
+    try:
+        await stopping.wait()
+    finally:
+        watch.stop()
 
 
 def root_key_of(rules: "list[AccessRule]") -> str:
@@ -143,10 +158,13 @@ async def begin(server: "NamespaceServer", namespace: NamespacePlan) -> None:
 
 async def ensure(server: "NamespaceServer", entities: list[EntityPlan]) -> None:
     """All at once: they are decided in this order and share their commits."""
-    from spillway.model.errors import BrokerError
+    from spillway.model.errors import BrokerError, ServerBusy
 
     making = [server.ensure_entity(each.kind, each.path, each.settings) for each in entities]
     for wanted, failure in zip(entities, await asyncio.gather(*making, return_exceptions=True), strict=True):
+        if isinstance(failure, ServerBusy):  # the disk has no space: what is there is served, and makes room
+            log.warning("%s %s in %s is left as it is: %s", wanted.kind, wanted.path, server.options.name, failure)
+            continue
         if isinstance(failure, BrokerError):
             place = f"{wanted.kind} {wanted.path} in {server.options.name}"
             raise CommandError(f"{place}: {failure.description}") from failure
@@ -219,13 +237,14 @@ def explained(data: Path) -> Iterator[None]:
 
 
 def os_text(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)
+    return error.strerror or str(error)
 
 
 # -- ready ------------------------------------------------------------------------------------------------------------
 
 
 def announce(plan: ServePlan, data: Path, servers: "list[NamespaceServer]", key: str, ca_file: Path) -> None:
+    from spillway.cli.version import build_text, not_compiled_because
     from spillway.server.keys import connection_string
     from spillway.server.listener import is_loopback
 
@@ -244,7 +263,7 @@ def announce(plan: ServePlan, data: Path, servers: "list[NamespaceServer]", key:
     if plan.data is not None:
         remember_where(data, host, is_clear_text, servers, plan.is_development)
     if plan.is_json:
-        say(json.dumps({"ready": True, "namespaces": entries}))
+        say(json.dumps({"ready": True, "not_compiled_because": not_compiled_because(), "namespaces": entries}))
     else:
         for entry, server in zip(entries, servers, strict=True):
             say(f"Namespace {entry['name']} is ready on port {entry['port']}:")
@@ -263,7 +282,8 @@ def announce(plan: ServePlan, data: Path, servers: "list[NamespaceServer]", key:
                 "namespace=%s has no queue or topic: make one with --queue NAME or an administration client",
                 server.options.name,
             )
-    log.info("ready: %s", ", ".join(f"{server.options.name}={server.port}" for server in servers))
+    ports = ", ".join(f"{server.options.name}={server.port}" for server in servers)
+    log.info("ready: %s; %s", ports, build_text())
 
 
 def names_text(names: list[str]) -> str:
@@ -287,8 +307,12 @@ def remember_where(
         "is_development": is_development,
         "ports": {server.options.name: server.port for server in servers},
     }
-    with explained(data):
+    try:
         write_whole(data / RUNNING_FILE, json.dumps(facts).encode() + b"\n", READABLE)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise CommandError(f"data directory {error.filename or data}: {os_text(error)}") from error
+        log.warning("no space to write down where this directory is served: other commands may not find the broker")
 
 
 # -- signals, limits, the worst case ----------------------------------------------------------------------------------
@@ -308,21 +332,29 @@ def on_signals(stopping: asyncio.Event) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
-def fail_stop(error: BaseException) -> None:
-    """A write or sync failed, or the core broke its own rules: what is in memory can no longer be trusted.
+def fail_one(servers: "list[NamespaceServer]", name: str, error: BaseException) -> None:
+    """A write or sync of one namespace failed: what is in memory of it can no longer be trusted.
 
-    The process ends here and now, without acknowledging anything; a restart reads what the disk really has.
+    Each has a store of its own. The others go on; with the last of them the process ends, here and now. Nothing of what
+    failed was acknowledged; a restart reads what the disk really has.
     """
     from spillway.server.logs import redact
     from spillway.store.errors import StoreError
 
-    is_expected = isinstance(error, (StoreError, OSError))
-    if not is_expected:
+    if not isinstance(error, (StoreError, OSError)):
         log.critical("a fault of the broker", exc_info=error)
     text = " ".join(str(error).split()) or type(error).__name__
-    sys.stderr.write(redact(f"spillway: stopped at once: {text}\n"))
-    sys.stderr.flush()
-    os._exit(EXIT_FAILED)
+    others = [server.options.name for server in servers if server.options.name != name and not server.is_failed]
+    if not others:
+        sys.stderr.write(redact(f"spillway: stopped at once: {text}\n"))
+        sys.stderr.flush()
+        os._exit(EXIT_FAILED)
+    for server in servers:
+        if server.options.name == name:
+            server.abandon()
+    log.critical(
+        "%s", redact(f"namespace={name} stopped at once: {text}. The others go on; a restart serves it again.")
+    )
 
 
 def raise_file_limit() -> None:

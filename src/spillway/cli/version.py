@@ -5,6 +5,7 @@ import importlib.util
 import json
 import pkgutil
 import platform
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,6 +13,9 @@ import typer
 HOT_ROOMS: Final = ("model", "amqp", "dialect", "broker")
 # Values with fields of their own and the grammar of rules, left to the interpreter (setup.py).
 UNCOMPILED: Final = frozenset({"spillway.amqp.types", "spillway.broker.filter_grammar"})
+COMPILED: Final = "compiled"
+BUILD_FILE: Final = "build.json"  # written by setup.py, beside the package's modules
+FROM_SOURCES: Final = "it runs from its sources, as an editable install does"
 
 
 def command(
@@ -19,14 +23,14 @@ def command(
 ) -> None:
     """Print the versions in use and whether it is compiled.
 
-    Compiled or interpreted: the hot rooms. In use: spillway itself, Python, SQLite.
+    If it is not compiled, it says why. In use: spillway itself, Python, SQLite.
     """
     facts = collect()
     if as_json:
         print(json.dumps(facts))
         return
     print(f"spillway {facts['version']}")
-    print(f"hot rooms: {facts['hot_rooms']} ({', '.join(HOT_ROOMS)})")
+    print(f"build: {build_text()}")
     print(f"python: {facts['python']}")
     print(f"sqlite: {facts['sqlite']} (apsw {facts['apsw']})")
 
@@ -39,10 +43,39 @@ def collect() -> dict[str, str]:
     return {
         "version": spillway.__version__,
         "hot_rooms": hot_rooms_state(),
+        "not_compiled_because": not_compiled_because(),
         "python": platform.python_version(),
         "sqlite": apsw.sqlite_lib_version(),
         "apsw": apsw.apsw_version(),
     }
+
+
+def build_text() -> str:
+    """What a person is told: compiled or not, what that means, and why."""
+    because = not_compiled_because()
+    return f"plain Python, less than half as fast as compiled: {because}" if because else COMPILED
+
+
+def not_compiled_because() -> str:
+    """Empty if it is compiled."""
+    state = hot_rooms_state()
+    if state == COMPILED:
+        return ""
+    if state == "mixed":
+        return "the installation is broken, some of it is compiled and some is not: install it again"
+    return _said_by_the_build() or FROM_SOURCES
+
+
+def _said_by_the_build() -> str:
+    import spillway
+
+    path = Path(spillway.__file__).with_name(BUILD_FILE)
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["not_compiled_because"])
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{path} cannot be read ({error})"
 
 
 def hot_rooms_state() -> str:
@@ -55,7 +88,7 @@ def hot_rooms_state() -> str:
         if name not in UNCOMPILED
     }
     if are_compiled == {True}:
-        return "compiled"
+        return COMPILED
     return "mixed" if True in are_compiled else "interpreted"
 
 

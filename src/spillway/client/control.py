@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import ssl
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from spillway.client.credentials import sign_sas
 
 TIMEOUT_S: Final = 60.0
 TOKEN_S: Final = 300
+_SUB_CODE: Final = re.compile(r"^SubCode=\d+[.:] ")  # for programs, which read the status
 
 
 class ControlError(Exception):
@@ -81,5 +83,5 @@ def read_answer(status: int, text: str) -> Any:
     if status >= 300:
         said = answer.get("error") if isinstance(answer, dict) else None
         told = str(said or f"the broker answered with HTTP status {status}").partition(" TrackingId:")[0]
-        raise ControlError(told, status)
+        raise ControlError(_SUB_CODE.sub("", told), status)
     return answer

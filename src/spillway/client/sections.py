@@ -11,8 +11,8 @@ from spillway.amqp.message import (
     PROPERTIES,
     Section,
     Sections,
+    in_plain_form,
     split_sections,
-    with_plain_descriptors,
 )
 from spillway.amqp.types import Symbol, Timestamp, UInt
 
@@ -39,12 +39,12 @@ __all__ = [
 
 
 def plain_sections(raw: bytes) -> tuple[bytes, Sections]:
-    """A message whose descriptors are all smallulongs, nearly always the one given, and where its sections lie.
+    """A message in order whose descriptors are all smallulongs, mostly the one given, and where its sections lie.
 
     `DecodeError` if it is no message.
     """
     sections = split_sections(raw, Budget(MESSAGE_ELEMENTS_MAX))
     if sections.is_plain:
         return raw, sections
-    raw = with_plain_descriptors(raw, Budget(MESSAGE_ELEMENTS_MAX))
+    raw = in_plain_form(raw, Budget(MESSAGE_ELEMENTS_MAX))
     return raw, split_sections(raw, Budget(MESSAGE_ELEMENTS_MAX))

@@ -16,6 +16,7 @@ CBS: Final = 2
 _MANAGEMENT_NODE: Final = "$management"
 _CBS_NODE: Final = "$cbs"
 _DEAD_LETTER_KEY: Final = DEAD_LETTER_SUFFIX.lower()
+TRANSFER_SUFFIX: Final = "/$Transfer"  # and the dead letters of what could not be passed on are below it
 
 SHOWN_CHARS_MAX: Final = 300  # of a name that a client made up, in an error text
 
@@ -27,6 +28,7 @@ class Address:
         self.node = node
         self.path = path  # of the entity; empty for `$cbs`
         self.key = entity_key(path)
+        self.transfer_of = ""  # the entity whose transfer dead letters these are
 
 
 def strip_authority(text: str) -> str:
@@ -62,7 +64,11 @@ def parse_address(text: str) -> Address:
     topic, rest = split_subscription(path)
     if topic:
         path = topic + SUBSCRIPTIONS + rest
-    return Address(node, path)
+    address = Address(node, path)
+    end = len(path) - len(DEAD_LETTER_SUFFIX)
+    if key.endswith(TRANSFER_SUFFIX.lower() + _DEAD_LETTER_KEY):
+        address.transfer_of = path[: end - len(TRANSFER_SUFFIX)]
+    return address
 
 
 def shown(path: str) -> str:

@@ -1,9 +1,10 @@
 """A message from a client, checked in full and taken apart as far as the broker needs (wire-contract 6.1, 6.3).
 
 What is stored is what is delivered, so only what can be read again gets in. The sender's bytes stay as they are but for
-three repairs: annotations that only the broker may write are cut out, a message without a message-id gets one (the
-JavaScript client cannot settle it otherwise, trap 7), and section descriptors are written in the one form that Python
-can read.
+four repairs: annotations that only the broker may write are cut out, a message without a message-id gets one (the
+JavaScript client cannot settle it otherwise, trap 7), section descriptors are written in the one form that Python can
+read, and sections that came in another order are put into AMQP's: both SDKs send on what they received in one of their
+own.
 """
 
 import uuid
@@ -20,10 +21,9 @@ from spillway.amqp.message import (
     decode_data_bodies,
     decode_properties,
     encode_properties,
+    in_plain_form,
     split_sections,
-    with_plain_descriptors,
 )
-from spillway.amqp.types import Timestamp
 from spillway.dialect.annotations import (
     BATCH_FORMAT,
     BROKER_OWNED,
@@ -37,7 +37,7 @@ from spillway.dialect.encoded_maps import map_of
 from spillway.dialect.errors import MessageMalformed, Tracker
 from spillway.model import limits
 from spillway.model.errors import ArgumentError, ArgumentOutOfRange, BrokerError, MessageTooLarge, NotImplementedHere
-from spillway.model.message import BINARY_ID, NUMBER_ID, UUID_ID, Message
+from spillway.model.message import BINARY_ID, NUMBER_ID, SAID_FALSE, SAID_TRUE, UNSAID, UUID_ID, Message
 
 UINT_MAX: Final = 0xFFFFFFFF
 
@@ -45,7 +45,8 @@ UINT_MAX: Final = 0xFFFFFFFF
 _DURABLE: Final = 0
 _PRIORITY: Final = 1
 _TTL: Final = 2
-_HEADER_MASK: Final = 0b111
+_FIRST_ACQUIRER: Final = 3
+_HEADER_MASK: Final = 0b1111
 _MESSAGE_ID: Final = 0
 _CONTENT_TYPE: Final = 6
 _EXPIRY_TIME: Final = 8
@@ -89,7 +90,7 @@ def admit(raw: bytes, tracker: Tracker) -> Message:
     _check_size(raw)
     sections = _split(raw)
     if not sections.is_plain:
-        raw = with_plain_descriptors(raw, Budget(MESSAGE_ELEMENTS_MAX))
+        raw = in_plain_form(raw, Budget(MESSAGE_ELEMENTS_MAX))
         sections = _split(raw)
     if _holds_ours(raw, sections.message_annotations) or _holds_ours(raw, sections.delivery_annotations):
         raw = _without_ours(raw, sections)
@@ -202,13 +203,18 @@ def _read_properties_of(raw: bytes, sections: Sections) -> list[object]:
 
 def _read_header(message: Message, section: Section) -> None:
     fields = read_fields(message.raw, section.start, section.end, _HEADER_MASK)
-    message.durable = fields[_DURABLE] is True
+    message.durable = _said(fields[_DURABLE])
+    message.first_acquirer = _said(fields[_FIRST_ACQUIRER])
     priority = fields[_PRIORITY]
     if isinstance(priority, int):
         message.priority = min(int(priority), 127)  # kept in one signed byte; AMQP knows ten priorities
     ttl = fields[_TTL]
     if isinstance(ttl, int):
         message.ttl_ms = int(ttl)
+
+
+def _said(flag: object) -> int:
+    return SAID_TRUE if flag is True else SAID_FALSE if flag is False else UNSAID
 
 
 def _read_properties(message: Message, sections: Sections, fields: list[object]) -> None:
@@ -280,7 +286,8 @@ def _read_annotations(message: Message) -> None:
         if key == SCHEDULED_ENQUEUE_TIME:
             value, at = decode_value(raw, at, end, budget)
             if value is not None:
-                if not isinstance(value, Timestamp):
+                # The Python SDK sends on as numbers what it received as times, and as bytes what was text.
+                if not isinstance(value, int) or isinstance(value, bool):
                     raise ArgumentError(f"The annotation '{SCHEDULED_ENQUEUE_TIME}' must be a timestamp.")
                 if value > limits.SCHEDULED_MS_MAX:
                     raise ArgumentOutOfRange(f"The annotation '{SCHEDULED_ENQUEUE_TIME}' is later than the year 9999.")
@@ -298,6 +305,8 @@ def _read_annotations(message: Message) -> None:
 def _partition_key(value: object, name: str) -> str | None:
     if value is None:
         return None
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     if not isinstance(value, str):
         raise ArgumentError(f"The annotation '{name}' must be a string.")
     return _checked_text(str(value), f"annotation '{name}'", limits.PARTITION_KEY_CHARS_MAX)

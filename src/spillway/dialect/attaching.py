@@ -14,15 +14,16 @@ from spillway.dialect.annotations import (
     SESSION_FILTER,
     TIMEOUT,
 )
-from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
+from spillway.dialect.links import ClientReceiver, ClientSender, EmptyReceiver, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.rights import ANY, LISTEN, SEND
 from spillway.model import limits
 from spillway.model.entity import DEAD_LETTER_SUFFIX, dead_letter_path, split_subscription
-from spillway.model.errors import ArgumentError, NotImplementedHere, entity_not_found
+from spillway.model.errors import ArgumentError, NotAllowed, NotImplementedHere, entity_not_found
 
 SESSION_WAIT_MS_DEFAULT: Final = 60_000
 SESSION_WAIT_MS_MAX: Final = 24 * 3_600_000
 REPLY_ADDRESS_CHARS_MAX: Final = 1_024  # kept for as long as the link lives
+HOST_CHARS_MAX: Final = 255  # of a DNS name
 
 
 class Directory(Protocol):
@@ -51,6 +52,8 @@ def open_link(link: Link, number: int, deny_missing: "MissingEntities") -> Openi
     if not isinstance(target, Target):
         raise ArgumentError("A sender needs a target: the address of a queue or topic.")
     address = _address_of(target.address, target.dynamic)
+    if address.node == ENTITY and address.transfer_of:
+        raise NotAllowed(f"'{shown(address.path)}' is a dead-letter queue: it is received from, never sent to.")
     if address.node == ENTITY:
         return Opening(ClientSender(number, link, address, SEND), AttachSender(number, address.path))
     deny_missing.check(address)
@@ -63,11 +66,14 @@ def _open_receiver(
     if source is None:
         raise ArgumentError("A receiver needs a source: the address of a queue or subscription.")
     address = _address_of(source.address, source.dynamic)
+    if address.node == ENTITY and address.transfer_of:
+        source.filter = None
+        return Opening(EmptyReceiver(number, link, address, LISTEN), None)
     if address.node == ENTITY:
         assert link.attach is not None, "a requested link has its attach"
-        session = _read_session(source, link.attach.properties)
         deletes = link.attach.snd_settle_mode == SND_SETTLED  # this alone tells the modes apart
         receiver = ClientReceiver(number, link, address, LISTEN, deletes)
+        session = _read_session(source, link.attach.properties, receiver)
         return Opening(receiver, AttachReceiver(number, address.path, deletes, session))
     deny_missing.check(address)
     target_address = target.address if isinstance(target, Target) else None
@@ -85,7 +91,9 @@ def _address_of(address: str | None, dynamic: bool) -> Address:
     return parse_address(address)
 
 
-def _read_session(source: Source, properties: dict[object, object] | None) -> SessionWish | None:
+def _read_session(
+    source: Source, properties: dict[object, object] | None, receiver: ClientReceiver
+) -> SessionWish | None:
     """Which session is wanted, if any. Only what is honoured may be repeated in the answer: other filters are not."""
     filters = source.filter
     source.filter = None
@@ -93,7 +101,8 @@ def _read_session(source: Source, properties: dict[object, object] | None) -> Se
         return None
     wanted = filters[SESSION_FILTER]
     if isinstance(wanted, Described):
-        wanted = wanted.value  # other clients wrap it
+        receiver.session_descriptor = wanted.descriptor  # Go's form; it reads the answer in no other
+        wanted = wanted.value
     if wanted is not None and not isinstance(wanted, str):
         raise ArgumentError("The session filter must be a string, or null for the next session that has messages.")
     if wanted is not None and len(wanted) > limits.SESSION_ID_CHARS_MAX:
@@ -105,15 +114,22 @@ def _read_session(source: Source, properties: dict[object, object] | None) -> Se
 
 
 class MissingEntities:
-    """Refuses nodes of entities that are not there. Entities themselves are refused by the core."""
+    """Refuses what is not there. `host` is what the client calls us, and error texts call us the same."""
 
-    def __init__(self, namespace: str, directory: Directory) -> None:
-        self.namespace = namespace
+    def __init__(self, host: str, directory: Directory) -> None:
+        self.host = host
         self.directory = directory
 
+    def called(self, host: str | None) -> None:
+        """The client says whom it has connected to."""
+        if host and len(host) <= HOST_CHARS_MAX and host.isascii() and host.isprintable():
+            self.host = host
+
     def check(self, address: Address) -> None:
-        if address.node != CBS and not self.directory.exists(address.path):
-            raise entity_not_found(self.namespace, shown(address.path))
+        # Topics have no dead letters.
+        path = dead_letter_path(address.transfer_of) if address.transfer_of else address.path
+        if address.node != CBS and not self.directory.exists(path):
+            raise entity_not_found(self.host, shown(address.path))
 
     def entity_type(self, link: PeerLink) -> int:
         """What the answer to an attach calls the entity (wire-contract 5.2)."""

@@ -28,7 +28,7 @@ from spillway.dialect.annotations import (
 )
 from spillway.dialect.encoded_maps import key_text, map_of, pairs_at, pairs_of
 from spillway.model.errors import BrokerError
-from spillway.model.message import NEVER, Message, Overlay, StoredMessage
+from spillway.model.message import ACTIVE, NEVER, SCHEDULED, UNSAID, Message, Overlay, StoredMessage
 
 UINT_MAX: Final = 0xFFFFFFFF
 
@@ -55,10 +55,13 @@ _FIRST_NUMBER_KEY: Final = encoded_symbol(ENQUEUE_SEQUENCE_NUMBER) + _LONG
 _STATE_KEY: Final = encoded_symbol(MESSAGE_STATE) + _SMALLINT
 _SOURCE_KEY: Final = encoded_symbol(DEAD_LETTER_SOURCE)
 
-# Our own pairs of the message annotations, with and without the lock's end.
-_PAIRS: Final = struct.Struct(f">{len(_NUMBER_KEY)}sq{len(_TIME_KEY)}sq{len(_FIRST_NUMBER_KEY)}sq{len(_STATE_KEY)}sB")
-_PAIRS_COUNT: Final = 4
+# Our own pairs of the message annotations; the lock's end where there is one, and where it comes from and its state
+# where those tell anything: Azure has neither on an active message that was sent to this very queue.
+_PAIRS: Final = struct.Struct(f">{len(_NUMBER_KEY)}sq{len(_TIME_KEY)}sq")
+_PAIRS_COUNT: Final = 2
 _LOCKED_PAIR: Final = struct.Struct(f">{len(_LOCKED_KEY)}sq")
+_FIRST_NUMBER_PAIR: Final = struct.Struct(f">{len(_FIRST_NUMBER_KEY)}sq")
+_STATE_PAIR: Final = struct.Struct(f">{len(_STATE_KEY)}sB")
 
 # The lock token is a GUID: its tag has the first three groups the other way round than AMQP's uuid (trap 10).
 _GUID: Final = struct.Struct("<IHH8s")
@@ -71,57 +74,62 @@ _HEAD_3: Final = _DELIVERY_ANNOTATIONS + bytes([0xC1, 1 + _TOKEN_PAIR_SIZE, 2]) 
 _OUR_SIZE: Final = _PAIRS.size + _LOCKED_PAIR.size
 _HEAD_4: Final = _MESSAGE_ANNOTATIONS + bytes([0xC1, 1 + _OUR_SIZE, 2 * (_PAIRS_COUNT + 1)]) + _LOCKED_KEY
 _USUAL_HEAD: Final = struct.Struct(
-    f">{len(_HEAD_1)}sB{len(_HEAD_2)}sI{len(_HEAD_3)}sIHH8s{len(_HEAD_4)}sq"
-    f"{len(_NUMBER_KEY)}sq{len(_TIME_KEY)}sq{len(_FIRST_NUMBER_KEY)}sq{len(_STATE_KEY)}sB"
+    f">{len(_HEAD_1)}sB{len(_HEAD_2)}sI{len(_HEAD_3)}sIHH8s{len(_HEAD_4)}sq{len(_NUMBER_KEY)}sq{len(_TIME_KEY)}sq"
 )
+# The same of a copy in a subscription, which says where it comes from.
+_COPY_SIZE: Final = _OUR_SIZE + _FIRST_NUMBER_PAIR.size + _STATE_PAIR.size
+_COPY_4: Final = _MESSAGE_ANNOTATIONS + bytes([0xC1, 1 + _COPY_SIZE, 2 * (_PAIRS_COUNT + 3)]) + _LOCKED_KEY
+_COPY_TAIL: Final = struct.Struct(f">{len(_FIRST_NUMBER_KEY)}sq{len(_STATE_KEY)}sB")
 
-_TRUE: Final = 0x41
-_FALSE: Final = 0x42
+_FLAGS: Final = b"\x40\x42\x41"  # null, false, true: by what was said
 
 
-def encode_delivery(stored: StoredMessage, lock_token: bytes, locked_until_ms: int) -> bytes:
-    """The whole message. Without a lock token it is not locked: browsed, or deleted as it was handed out."""
+def encode_delivery(stored: StoredMessage, lock_token: bytes, locked_until_ms: int, is_copy: bool = False) -> bytes:
+    """The whole message. Without a lock token it is not locked: browsed, or deleted as it was handed out.
+
+    `is_copy`: it is in a subscription, and came by a topic.
+    """
     message = stored.message
     if (
         lock_token
         and (stored.overlay is None or stored.overlay.changes_nothing())
         and message.priority < 0
+        and message.first_acquirer == UNSAID
         and message.ttl_ms < 0
         and stored.expires_ms == NEVER
         and message.annotations_count == 0
         and message.delivery_annotations_count == 0
+        and stored.state == ACTIVE
+        and not message.was_scheduled
+        and (is_copy or not _is_from_elsewhere(stored))
     ):
         data1, data2, data3, data4 = _GUID.unpack(lock_token)
-        return (
-            _USUAL_HEAD.pack(
-                _HEAD_1,
-                _TRUE if message.durable else _FALSE,
-                _HEAD_2,
-                stored.delivery_count,
-                _HEAD_3,
-                data1,
-                data2,
-                data3,
-                data4,
-                _HEAD_4,
-                locked_until_ms,
-                _NUMBER_KEY,
-                stored.sequence_number,
-                _TIME_KEY,
-                stored.enqueued_ms,
-                _FIRST_NUMBER_KEY,
-                stored.enqueue_sequence_number,
-                _STATE_KEY,
-                stored.state,
-            )
-            + message.raw[message.bare_at :]
+        head = _USUAL_HEAD.pack(
+            _HEAD_1,
+            _FLAGS[message.durable],
+            _HEAD_2,
+            stored.delivery_count,
+            _HEAD_3,
+            data1,
+            data2,
+            data3,
+            data4,
+            _COPY_4 if is_copy else _HEAD_4,
+            locked_until_ms,
+            _NUMBER_KEY,
+            stored.sequence_number,
+            _TIME_KEY,
+            stored.enqueued_ms,
         )
-    return _head(stored, lock_token, locked_until_ms) + _bare(message, stored.overlay, len(message.raw))
+        if is_copy:
+            head += _COPY_TAIL.pack(_FIRST_NUMBER_KEY, stored.enqueue_sequence_number, _STATE_KEY, ACTIVE)
+        return head + message.raw[message.bare_at :]
+    return _head(stored, lock_token, locked_until_ms, is_copy) + _bare(message, stored.overlay, len(message.raw))
 
 
-def encode_without_body(stored: StoredMessage) -> bytes:
+def encode_without_body(stored: StoredMessage, is_copy: bool = False) -> bytes:
     """For browsing with `omit-message-body`: everything up to the application properties."""
-    return _head(stored, b"", 0) + _bare(stored.message, stored.overlay, stored.message.application_end)
+    return _head(stored, b"", 0, is_copy) + _bare(stored.message, stored.overlay, stored.message.application_end)
 
 
 def network_uuid(lock_token: bytes) -> bytes:
@@ -132,19 +140,18 @@ def network_uuid(lock_token: bytes) -> bytes:
 # -- the head, piece by piece -----------------------------------------------------------------------------------
 
 
-def _head(stored: StoredMessage, lock_token: bytes, locked_until_ms: int) -> bytes:
+def _head(stored: StoredMessage, lock_token: bytes, locked_until_ms: int, is_copy: bool) -> bytes:
     message = stored.message
-    ours = _PAIRS.pack(
-        _NUMBER_KEY,
-        stored.sequence_number,
-        _TIME_KEY,
-        stored.enqueued_ms,
-        _FIRST_NUMBER_KEY,
-        stored.enqueue_sequence_number,
-        _STATE_KEY,
-        stored.state,
-    )
+    ours = _PAIRS.pack(_NUMBER_KEY, stored.sequence_number, _TIME_KEY, stored.enqueued_ms)
     count = _PAIRS_COUNT
+    if is_copy or _is_from_elsewhere(stored):
+        ours += _FIRST_NUMBER_PAIR.pack(_FIRST_NUMBER_KEY, stored.enqueue_sequence_number)
+        count += 1
+    # Azure calls a message that waited for its time scheduled for ever after.
+    state = SCHEDULED if stored.state == ACTIVE and message.was_scheduled else stored.state
+    if is_copy or state != ACTIVE:
+        ours += _STATE_PAIR.pack(_STATE_KEY, state)
+        count += 1
     if lock_token:
         ours = _LOCKED_PAIR.pack(_LOCKED_KEY, locked_until_ms) + ours
         count += 1
@@ -161,16 +168,25 @@ def _head(stored: StoredMessage, lock_token: bytes, locked_until_ms: int) -> byt
     )
 
 
+def _is_from_elsewhere(stored: StoredMessage) -> bool:
+    """It had another number once: before its time had come, or in what passed it on or dead-lettered it."""
+    if stored.enqueue_sequence_number != stored.sequence_number:
+        return True
+    overlay = stored.overlay
+    return overlay is not None and (overlay.hops > 0 or overlay.dead_letter_source is not None)
+
+
 def _header(stored: StoredMessage) -> bytes:
-    """Delivery count always; durable and priority as sent; the time to live that counts here."""
+    """Delivery count always; durable, priority and first-acquirer as sent; the time to live that counts here."""
     message = stored.message
     priority = b"\x40" if message.priority < 0 else bytes([0x50, message.priority])
     ttl_ms = message.ttl_ms
     if stored.expires_ms != NEVER:  # the entity's default, where that is shorter
         ttl_ms = stored.expires_ms - stored.enqueued_ms
     ttl = b"\x40" if ttl_ms < 0 else struct.pack(">BI", 0x70, min(ttl_ms, UINT_MAX))
-    durable = b"\x41" if message.durable else b"\x42"
-    fields = durable + priority + ttl + b"\x40" + struct.pack(">BI", 0x70, stored.delivery_count)
+    durable = _FLAGS[message.durable : message.durable + 1]
+    first = _FLAGS[message.first_acquirer : message.first_acquirer + 1]
+    fields = durable + priority + ttl + first + struct.pack(">BI", 0x70, stored.delivery_count)
     return _HEADER + bytes([0xC0, 1 + len(fields), 5]) + fields
 
 
@@ -197,9 +213,11 @@ def merged(message: Message, overlay: Overlay) -> Message:
     raw = message.raw
     properties = _changed_properties(message, changes)
     try:
-        return admit_again(raw[: message.properties_end] + properties + raw[message.application_end :])
+        changed = admit_again(raw[: message.properties_end] + properties + raw[message.application_end :])
     except BrokerError:
         return message
+    changed.was_scheduled = message.was_scheduled
+    return changed
 
 
 def _changes(overlay: Overlay) -> dict[str, bytes]:

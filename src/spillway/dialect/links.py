@@ -9,6 +9,7 @@ from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, ASKS_NOTHING, NOT_AS
 from spillway.broker.effects import Deliver
 from spillway.dialect.addresses import CBS, MANAGEMENT, Address
 from spillway.model import limits
+from spillway.model.entity import split_subscription
 from spillway.model.errors import BrokerError
 
 # How many deliveries the core may decide for a link beyond those it has handed over. A client can grant 2**32 - 1; what
@@ -23,6 +24,11 @@ GENEROUS_CREDIT: Final = 10_000
 # Answers that a connection does not take: beyond this its links for them are ended.
 HELD_REPLY_BYTES_MAX: Final = 4 * limits.MIB
 HELD_REPLY_BYTES_STRANGER_MAX: Final = 64 * limits.KIB  # before the first token
+
+
+def is_copy(path: str) -> bool:
+    """Whether what is here came by a topic."""
+    return split_subscription(path)[0] != ""
 
 
 class PeerLink:
@@ -67,12 +73,14 @@ class ClientReceiver(PeerLink):
     def __init__(self, number: int, link: Link, address: Address, rights: int, deletes: bool) -> None:
         super().__init__(number, link, address, rights)
         self.deletes = deletes
+        self.is_copying = is_copy(address.path)
         self.seen_count = 0
         self.told_limit = 0
         self.ahead_max: int = DELIVERIES_AHEAD_MAX  # fewer when messages are large
         self.is_draining = False
         self.untold_asks: int = NOT_ASKED  # since when the client does not read
         self.asked = 0  # the delivery-count up to which the client has granted credit
+        self.session_descriptor: object = None  # of the session filter, until it is answered in the same form
         # ReceiveAndDelete: decided and deleted, but the client took its credit back meanwhile.
         self.held: list[Deliver] = []
 
@@ -116,6 +124,11 @@ class ClientReceiver(PeerLink):
         self.ahead_max = ahead
 
 
+class EmptyReceiver(PeerLink):
+    """The client receives transfer dead letters, of which there are none: what cannot be passed on is a dead letter of
+    its entity here."""
+
+
 class RequestLink(PeerLink):
     """The client sends requests to `$cbs` or `$management`."""
 
@@ -130,6 +143,7 @@ class ReplyLink(PeerLink):
         self.is_generous = False
         self.held: deque[bytes] = deque()
         self.held_bytes = 0
+        self.paid_bytes = 0  # of them, charged to the connection
         self.sent_count = 0
 
     def answers_to(self, reply_to: str) -> bool:
@@ -139,7 +153,7 @@ class ReplyLink(PeerLink):
         """Send an answer, or keep it until it may be sent. False: nobody is there to hear it."""
         if not self.link.is_open:
             return False
-        if self.held or not self._may_send():
+        if self.held or not self.may_send():
             self.held.append(payload)
             self.held_bytes += len(payload)
             return True
@@ -154,12 +168,12 @@ class ReplyLink(PeerLink):
             self.link.drained()
 
     def send_held(self) -> None:
-        while self.held and self._may_send():
+        while self.held and self.may_send():
             payload = self.held.popleft()
             self.held_bytes -= len(payload)
             self._send(payload)
 
-    def _may_send(self) -> bool:
+    def may_send(self) -> bool:
         link = self.link
         return link.is_open and (link.credit > 0 or self.is_generous) and link.session.window > 0
 

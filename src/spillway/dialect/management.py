@@ -45,11 +45,20 @@ from spillway.dialect.fields import (
     read_session_id,
     read_tokens,
 )
+from spillway.dialect.links import is_copy
 from spillway.dialect.outcomes import dead_letter_text, encoded_properties
 from spillway.dialect.rights import LISTEN, SEND
 from spillway.dialect.rule_descriptions import read_rule, read_rule_name, rule_description
 from spillway.model import limits
-from spillway.model.errors import ArgumentError, ArgumentOutOfRange, BrokerError, NotImplementedHere
+from spillway.model.errors import (
+    ArgumentError,
+    ArgumentOutOfRange,
+    BrokerError,
+    MessageLockLost,
+    MessageNotFound,
+    NotAllowed,
+    NotImplementedHere,
+)
 from spillway.model.message import NEVER, Message
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Settlement
 
@@ -83,6 +92,11 @@ NO_CONTENT: Final = 204
 REQUEST_BYTES_MAX: Final = 1 * limits.MIB
 # Clients page through rules by how many came, so fewer than they asked for is no harm.
 RULES_BYTES_MAX: Final = 1 * limits.MIB
+
+CANCELLED_AT_ONCE: Final = 100  # scheduled messages: more of them in one request are a large one
+# What they take in memory.
+NUMBER_BYTES: Final = 44
+TOKEN_BYTES: Final = 64
 
 STRINGS: Final = 0xB1  # an array of str32
 _TIMESTAMPS: Final = 0x83
@@ -130,9 +144,24 @@ def rights_for(operation: str) -> int:
 # -- requests ---------------------------------------------------------------------------------------------------
 
 
-def is_large(operation: str) -> bool:
-    """Whether its answer may have a megabyte or more."""
-    return operation == PEEK or operation == RECEIVE or operation == LIST_RULES
+def is_large(command: Request) -> bool:
+    """Whether its answer may have a megabyte or more, or what it asks for is long and may wait with the core."""
+    if isinstance(command, CancelScheduled):
+        return len(command.sequence_numbers) > CANCELLED_AT_ONCE
+    return isinstance(command, (Peek, ReceiveDeferred, ListRules))
+
+
+def weight_of(command: Request) -> int:
+    """What a request takes in memory until it is answered, about."""
+    if isinstance(command, (ReceiveDeferred, CancelScheduled)):
+        return len(command.sequence_numbers) * NUMBER_BYTES
+    if isinstance(command, (RenewLocks, UpdateDisposition)):
+        return len(command.lock_tokens) * TOKEN_BYTES
+    if isinstance(command, Schedule):
+        return command.size_bytes + len(command.messages) * limits.RESIDENT_MESSAGE_BYTES
+    if isinstance(command, SetSessionState):
+        return 0 if command.state is None else len(command.state)
+    return 0
 
 
 def read_command(operation: str, number: int, path: str, body: object, tracker: Tracker) -> Request:
@@ -177,7 +206,7 @@ def _read_session_command(
         if skip < 0 or since_ms < 0:
             raise ArgumentOutOfRange("'skip' and 'last-updated-time' must not be negative.")
         top = read_count(fields, "top", SESSIONS_LISTED_MAX)
-        # The far future asks for sessions with messages, a real time for those whose state changed since.
+        # The far future asks for sessions with messages or a state, a real time for those whose state changed since.
         return ListSessions(number, path, NEVER if since_ms >= _FAR_FUTURE_MS else max(since_ms, 1), skip, top)
     if session_id is None:
         raise ArgumentError("'session-id' must be a string.")
@@ -191,7 +220,8 @@ def _read_session_command(
         raise ArgumentError("'session-state' must be binary, or null to clear it.")
     if state is not None and len(state) > limits.MESSAGE_BYTES_MAX:
         raise ArgumentOutOfRange(f"'session-state' has at most {limits.MESSAGE_BYTES_MAX} bytes.")
-    return SetSessionState(number, path, session_id, None if state is None else bytes(state))
+    # Go writes nil as no bytes, and Azure reads no bytes as nil.
+    return SetSessionState(number, path, session_id, bytes(state) if state else None)
 
 
 def _read_rule_command(operation: str, number: int, path: str, fields: dict[object, object]) -> Request:
@@ -281,16 +311,17 @@ def _messages_response(pending: Pending, answer: Messages) -> Response:
     if not answer.messages:
         return Response(NO_CONTENT, {})
     items: list[object] = []
+    copied = is_copy(pending.path)
     for index, stored in enumerate(answer.messages):
         item: dict[object, object] = {}
         if answer.lock_tokens:
             token = answer.lock_tokens[index]
-            item["message"] = encode_delivery(stored, token, answer.locked_until_ms)
+            item["message"] = encode_delivery(stored, token, answer.locked_until_ms, copied)
             item["lock-token"] = uuid.UUID(bytes_le=token)
         elif pending.omits_body:
-            item["message"] = encode_without_body(stored)
+            item["message"] = encode_without_body(stored, copied)
         else:
-            item["message"] = encode_delivery(stored, b"", 0)
+            item["message"] = encode_delivery(stored, b"", 0, copied)
         items.append(item)
     return Response(OK, {"messages": items})
 
@@ -306,6 +337,19 @@ def _rules_response(answer: Rules) -> Response:
             break
         items.append({"rule-description": description})
     return Response(OK, {"rules": items}) if items else Response(NO_CONTENT, {})
+
+
+def response_of_nothing(operation: str, path: str) -> Response:
+    """From where no message ever is. `BrokerError` where one was asked for."""
+    if operation == PEEK:
+        return Response(NO_CONTENT, {})
+    if operation == BATCH_DELETE:
+        return Response(NO_CONTENT, {"message-count": Int(0)})
+    if operation == RECEIVE:
+        raise MessageNotFound(f"'{path}' has no deferred message.")
+    if operation == RENEW_LOCK or operation == UPDATE_DISPOSITION:
+        raise MessageLockLost(f"'{path}' has no message, so none that is locked.")
+    raise NotAllowed(f"'{path}' is a dead-letter queue: this is not for it.")
 
 
 def failure_body(operation: str) -> dict[object, object]:

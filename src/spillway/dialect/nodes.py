@@ -12,6 +12,7 @@ from spillway.broker.commands import Request
 from spillway.broker.effects import Answer, Failed, Swallowed
 from spillway.dialect import cbs, management
 from spillway.dialect.addresses import CBS, strip_authority
+from spillway.dialect.attaching import MissingEntities
 from spillway.dialect.audit import Audit
 from spillway.dialect.errors import Tracker, tracked_text
 from spillway.dialect.links import (
@@ -25,13 +26,14 @@ from spillway.dialect.outbox import Outbox
 from spillway.dialect.requests import RequestMessage, decode_request, encode_response
 from spillway.dialect.rights import claimed_rule
 from spillway.dialect.standing import Standing
-from spillway.model.errors import BrokerError, NotAllowed, ServerBusy
+from spillway.model.errors import BrokerError, EntityNotFound, NotAllowed, ServerBusy, Unauthorized
 
 REQUEST_CREDIT: Final = 100
+REQUEST_BYTES: Final = 1_000  # what a request takes in memory until it is answered, besides what it asks for
 REQUESTS_MAX: Final = 1_000  # under way at once on one connection
 REQUESTS_UNREAD_MAX: Final = 8  # under way while the client does not read: each may answer with a megabyte
-BROWSING_MAX: Final = 4  # requests with large answers with the core at once: each may have megabytes
-BROWSE_LATER_MAX: Final = 200  # and those that wait for them
+BROWSING_MAX: Final = 2  # requests with large answers with the core at once: each may have megabytes
+BROWSE_LATER_MAX: Final = 100  # and those that wait for them
 
 
 class Ids(Protocol):
@@ -46,15 +48,28 @@ class PendingRequest(management.Pending):
     def __init__(self, operation: str, correlation_id: object, path: str, omits_body: bool, reply: ReplyLink) -> None:
         super().__init__(operation, correlation_id, path, omits_body)
         self.reply = reply
+        self.held_bytes = 0  # charged for it
+        self.is_large = False
 
 
 class Nodes:
-    def __init__(self, standing: Standing, outbox: Outbox, ids: Ids, tracker: Tracker, audit: Audit) -> None:
+    def __init__(
+        self,
+        standing: Standing,
+        outbox: Outbox,
+        ids: Ids,
+        tracker: Tracker,
+        audit: Audit,
+        missing: MissingEntities,
+    ) -> None:
         self.standing = standing
+        self.account = standing.account
         self.outbox = outbox
         self.ids = ids
         self.tracker = tracker
         self.audit = audit
+        self.missing = missing
+        self.bad_tokens_count = 0  # put since the last good one
         self.is_writable = True  # the client reads what we say
         self.requests: dict[int, PendingRequest] = {}
         self.replies: dict[str, list[ReplyLink]] = {}  # by session and node
@@ -73,11 +88,16 @@ class Nodes:
         self.replies[key].remove(reply)
         if not self.replies[key]:
             del self.replies[key]
-        self.holding.pop(reply.number, None)
+        if self.holding.pop(reply.number, None) is not None:
+            self._browse()
+        self.account.charge(-reply.paid_bytes)
+        reply.paid_bytes = 0
 
     def forget_requests(self) -> None:
         """Nobody is there to hear their answers."""
         self.outbox.forgotten += list(self.requests)
+        for pending in self.requests.values():
+            self.account.charge(-pending.held_bytes)
         self.requests.clear()
         self.browse_later.clear()
 
@@ -96,6 +116,7 @@ class Nodes:
         reply = self._find_reply(node, request.reply_to)
         if not event.settled:
             link.session.settle(event.delivery_id, ACCEPTED)
+            link.session.flush_runs()  # before its answer: uamqp takes one for a request it does not know otherwise
         if node.address.node == CBS:
             self._put_token(request, reply, now_ms)
         else:
@@ -119,7 +140,15 @@ class Nodes:
         try:
             put = cbs.read_put_token(request)
             self.standing.put_token(put.token, put.audience, now_ms)
+            self.bad_tokens_count = 0
+            if put.address.path:
+                self.missing.check(put.address)  # the token is good, and what it is for is not there (docs/adr/0005)
+        except EntityNotFound as absent:
+            code = absent.status_code
+            text = tracked_text(absent.description, self.tracker, "$cbs", now_ms)
         except BrokerError as error:
+            if isinstance(error, Unauthorized):
+                self.bad_tokens_count += 1
             code = error.status_code
             text = tracked_text(error.description, self.tracker, "$cbs", now_ms)
             name = "" if put is None else claimed_rule(put.token)
@@ -135,13 +164,20 @@ class Nodes:
             self._check_room()
             number = self.ids.next()
             command = management.read_command(operation, number, node.path, request.body, self.tracker)
+            if node.address.transfer_of:
+                self._say(reply, request.message_id, management.response_of_nothing(operation, node.path))
+                return
         except BrokerError as error:
             self._reply_failure(reply, operation, request.message_id, error, node.scope, now_ms)
             return
         omits_body = management.read_omits_body(request.body)
-        self.requests[number] = PendingRequest(operation, request.message_id, node.path, omits_body, reply)
+        pending = PendingRequest(operation, request.message_id, node.path, omits_body, reply)
+        pending.is_large = management.is_large(command)
+        pending.held_bytes = REQUEST_BYTES + id_bytes(request.message_id) + management.weight_of(command)
+        self.account.charge(pending.held_bytes)
+        self.requests[number] = pending
         self.outbox.registered.append(number)
-        if management.is_large(operation):
+        if pending.is_large:
             self.browse_later.append(command)
             self._browse()
         else:
@@ -156,16 +192,24 @@ class Nodes:
         if operation in management.AUDITED:
             self.audit.done(operation, self.standing.rule_for(node.scope, rights, now_ms), node.path)
 
-    def _check_room(self) -> None:
+    @property
+    def is_overasked(self) -> bool:
+        """As many requests wait as may: more are refused."""
         requests_max = REQUESTS_MAX if self.is_writable else REQUESTS_UNREAD_MAX
-        if len(self.requests) >= requests_max or len(self.browse_later) >= BROWSE_LATER_MAX:
+        return len(self.requests) >= requests_max or len(self.browse_later) >= BROWSE_LATER_MAX
+
+    def _check_room(self) -> None:
+        if self.is_overasked:
             raise ServerBusy(
                 "Too many requests of this connection are waiting for their answers to be read. Try later."
             )
 
     def _browse(self) -> None:
-        """A few requests with large answers at a time, and none while the client does not read."""
-        while self.browse_later and self.browsing_count < BROWSING_MAX and self.is_writable:
+        """A few requests with large answers at a time, and none while the client would not take the answer."""
+        while self.browse_later and self.browsing_count < BROWSING_MAX and self.is_writable and not self.holding:
+            pending = self.requests.get(self.browse_later[0].request_id)
+            if pending is not None and pending.reply.link.is_open and not pending.reply.may_send():
+                return
             self.browsing_count += 1
             self.outbox.commands.append(self.browse_later.popleft())
 
@@ -182,18 +226,25 @@ class Nodes:
         if pending is None:
             return False
         self.outbox.forgotten.append(answer.to)
-        if management.is_large(pending.operation):
+        self.account.charge(-pending.held_bytes)
+        is_said = self._say_answer(pending, answer, now_ms)
+        if pending.is_large:
             self.browsing_count -= 1
             self._browse()
+        return is_said
+
+    def _say_answer(self, pending: PendingRequest, answer: Answer, now_ms: int) -> bool:
         if isinstance(answer, Swallowed):
             return True
         if isinstance(answer, Failed):
             return self._reply_failure(
                 pending.reply, pending.operation, pending.correlation_id, answer.error, pending.path, now_ms
             )
-        response = management.response_to(pending, answer)
+        return self._say(pending.reply, pending.correlation_id, management.response_to(pending, answer))
+
+    def _say(self, reply: ReplyLink, correlation_id: object, response: management.Response) -> bool:
         properties = management.status_properties(response.status)
-        return self._reply(pending.reply, encode_response(pending.correlation_id, properties, response.body))
+        return self._reply(reply, encode_response(correlation_id, properties, response.body))
 
     def _reply_failure(
         self, reply: ReplyLink, operation: str, correlation_id: object, error: BrokerError, path: str, now_ms: int
@@ -214,15 +265,29 @@ class Nodes:
             is_known = self.standing.is_authorised
             if held_bytes > (HELD_REPLY_BYTES_MAX if is_known else HELD_REPLY_BYTES_STRANGER_MAX):
                 self.overfull.append(reply)
+            self._pay(reply)
         return True
+
+    def _pay(self, reply: ReplyLink) -> None:
+        self.account.charge(reply.held_bytes - reply.paid_bytes)
+        reply.paid_bytes = reply.held_bytes
 
     def send_held(self) -> None:
         for reply in list(self.holding.values()):
             reply.send_held()
+            self._pay(reply)
             if not reply.held:
                 del self.holding[reply.number]
+        self._browse()
 
 
 def _reply_key(link: PeerLink) -> str:
     """A request is answered in its own session, from the node it was sent to."""
     return f"{link.link.session.local_channel}:{link.address.node}:{link.address.key}"
+
+
+def id_bytes(message_id: object) -> int:
+    """What the id of a request takes, which is kept for its answer."""
+    if isinstance(message_id, str):
+        return len(message_id) if message_id.isascii() else 4 * len(message_id)
+    return len(message_id) if isinstance(message_id, bytes) else 0

@@ -7,7 +7,7 @@ connection was closed in order, for the owner to log; a client's fault never is.
 
 from typing import Final
 
-from spillway.amqp.connection import Connection, ConnectionOptions
+from spillway.amqp.connection import ALL_FRAMES, Connection, ConnectionOptions
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
     AttachRequested,
@@ -24,8 +24,8 @@ from spillway.amqp.events import (
     TransferTooLarge,
 )
 from spillway.amqp.link import Link
-from spillway.amqp.performatives import ACCEPTED, RELEASED, Attach, Received, Rejected, Source, Target
-from spillway.amqp.types import Int, Symbol
+from spillway.amqp.performatives import ACCEPTED, RELEASED, Received, Rejected, Source, Target
+from spillway.amqp.types import Described, Int, Symbol
 from spillway.broker.commands import NOT_ASKED, Command, Credit, Detach, Send, Settle, Undelivered
 from spillway.broker.effects import (
     Answer,
@@ -48,13 +48,14 @@ from spillway.dialect.attaching import Directory, MissingEntities, open_link, sh
 from spillway.dialect.audit import Audit, NoAudit
 from spillway.dialect.delivery import encode_delivery
 from spillway.dialect.errors import Tracker, amqp_error
-from spillway.dialect.links import ClientReceiver, ClientSender, PeerLink, ReplyLink, RequestLink
+from spillway.dialect.links import ClientReceiver, ClientSender, EmptyReceiver, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.nodes import REQUEST_CREDIT, Ids, Nodes
 from spillway.dialect.outbox import Outbox
 from spillway.dialect.outcomes import echo_of, settlement_of
 from spillway.dialect.rights import Rights
 from spillway.dialect.standing import Standing
 from spillway.model import limits
+from spillway.model.budget import Account, lone_account
 from spillway.model.errors import (
     BrokerError,
     ConnectionForced,
@@ -76,8 +77,15 @@ INCOMING_WINDOW: Final = (1 << 31) - 1  # Python counts its transfers in its own
 class PeerOptions:
     """`namespace` is what error texts call us: `sb://<namespace>/<entity>`."""
 
-    def __init__(self, namespace: str, quotas: Quotas | None = None, audit: Audit | None = None) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        quotas: Quotas | None = None,
+        audit: Audit | None = None,
+        account: Account | None = None,
+    ) -> None:
         self.namespace = namespace
+        self.account = account
         self.container_id = namespace
         self.quotas = quotas or Quotas()
         self.audit: Audit = NoAudit() if audit is None else audit
@@ -98,13 +106,16 @@ class Peer:
         self.ids = ids
         self.tracker = tracker
         self.is_plain_allowed = is_clear_text_allowed_for_plain
-        self.connection = Connection(_connection_options(options), True, now_ms)
+        self.account = options.account or lone_account()
+        self.account.charge(limits.CONNECTION_BYTES)
+        self.connection = Connection(_connection_options(options), True, now_ms, self.account)
         self.missing = MissingEntities(options.namespace, directory)
         self.now_ms = now_ms
-        self.standing = Standing(rights, self.connection.options, options.quotas)
+        self.ends_ms = 0  # too many bad tokens were put: when the connection is closed for it
+        self.standing = Standing(rights, self.connection.options, options.quotas, self.account)
         self.outbox = Outbox()
         self.audit = options.audit
-        self.nodes = Nodes(self.standing, self.outbox, ids, tracker, options.audit)
+        self.nodes = Nodes(self.standing, self.outbox, ids, tracker, options.audit, self.missing)
         self.is_writable = True
         self.refusal: BrokerError | None = None  # why it cannot stay: what it hears when it asks for a link
         self.links: dict[int, PeerLink] = {}
@@ -121,6 +132,11 @@ class Peer:
         return self.connection.is_closed
 
     @property
+    def is_closing(self) -> bool:
+        """Closed, or told so: nothing that comes is for us."""
+        return self.connection.is_closing
+
+    @property
     def is_authorised(self) -> bool:
         return self.standing.is_authorised
 
@@ -129,16 +145,34 @@ class Peer:
         """How many frames the client has sent."""
         return self.connection.frames_count
 
-    def receive(self, data: bytes, now_ms: int) -> None:
+    @property
+    def has_unread(self) -> bool:
+        """Frames were received and not read: `receive` goes on with them, also without more data."""
+        return self.connection.is_cut
+
+    @property
+    def is_overasked(self) -> bool:
+        """It asks for more than it takes the answers of: what it sends is refused, and read slowly."""
+        return self.nodes.is_overasked
+
+    @property
+    def unread_bytes(self) -> int:
+        return self.connection.bytes_kept
+
+    def receive(self, data: bytes, now_ms: int, frames_max: int = ALL_FRAMES) -> None:
+        """At most `frames_max` frames are read; the rest is kept."""
         self.now_ms = now_ms
         try:
-            if 0 < self.standing.next_expiry_ms <= now_ms:
+            if self.standing.has_expired(now_ms):
                 self._expire_tokens(now_ms)
-            self.connection.receive(data, now_ms)
+            if data:
+                self.connection.receive(data, now_ms, frames_max)
+            else:
+                self.connection.read_on(now_ms, frames_max)
             self._handle_events(now_ms)
             if self.window_bound:
                 self._retell_window_bound()
-            if self.nodes.holding:
+            if self.nodes.holding or self.nodes.browse_later:
                 self.nodes.send_held()
         except Exception:
             self._break()
@@ -151,7 +185,7 @@ class Peer:
         """Say it. False: the link or request is gone, or the client has taken back the credit for a delivery."""
         self.now_ms = now_ms
         try:
-            if 0 < self.standing.next_expiry_ms <= now_ms:
+            if self.standing.has_expired(now_ms):
                 self._expire_tokens(now_ms)
             return self._perform(effect, now_ms)
         except Exception:
@@ -159,6 +193,8 @@ class Peer:
             raise
 
     def take_output(self) -> list[bytes]:
+        if self.account.is_over and not self.account.is_closed:
+            self._close(QuotaExceeded(self.account.why()))
         return self.connection.take_output()
 
     def set_writable(self, is_writable: bool, now_ms: int) -> None:
@@ -177,7 +213,7 @@ class Peer:
 
     def next_due_ms(self) -> int:
         due_ms = self.connection.next_due_ms()
-        for other_ms in (self.standing.next_expiry_ms, self.standing.unauthorised_until_ms):
+        for other_ms in (self.standing.next_due_ms(), self.ends_ms):
             if other_ms > 0 and (due_ms == 0 or other_ms < due_ms):
                 due_ms = other_ms
         return due_ms
@@ -187,8 +223,10 @@ class Peer:
         try:
             self.connection.tick(now_ms)
             self._handle_events(now_ms)
-            if 0 < self.standing.next_expiry_ms <= now_ms:
+            if self.standing.has_expired(now_ms):
                 self._expire_tokens(now_ms)
+            if 0 < self.ends_ms <= now_ms:
+                self._end_for_bad_tokens()
             if 0 < self.standing.unauthorised_until_ms <= now_ms:
                 self.standing.unauthorised_until_ms = 0
                 self._close(Unauthorized("The last token of this connection ran out and was not renewed."))
@@ -209,6 +247,7 @@ class Peer:
     def lost(self) -> None:
         """The socket has gone."""
         self._forget_all()
+        self._let_go()
 
     def close(self, error: BrokerError | None) -> None:
         """End in order: the client is told why and connects again."""
@@ -257,13 +296,18 @@ class Peer:
         elif isinstance(event, TransferAborted):
             self._top_up(event.link)
         elif isinstance(event, ConnectionOpened):
+            self.missing.called(event.open.hostname)
             # What it says of itself is not for us, and not for us to keep.
             event.open.properties = None
             event.open.offered_capabilities = event.open.desired_capabilities = None
+            event.open.outgoing_locales = event.open.incoming_locales = None
+            event.open.container_id = ""
+            event.open.hostname = None
         elif isinstance(event, SaslRequested):
             self._on_sasl(event)
         elif isinstance(event, ConnectionClosed):
             self._forget_all()
+            self._let_go()
 
     def _on_sasl(self, event: SaslRequested) -> None:
         verdict = sasl.judge(event.mechanism, event.response, self.standing.rights, self.is_plain_allowed)
@@ -348,10 +392,14 @@ class Peer:
             asks = user.asks(event.credit, event.drain)  # before anything is sent: it goes by the delivery-count
             user.is_draining = event.drain
             while user.held and event.link.credit > 0:
-                self._hand_over(user, user.held.pop(0))
+                delivery = user.held.pop(0)
+                self.account.charge(-_held_bytes(delivery))
+                self._hand_over(user, delivery)
             self._tell_credit(user, asks)
         elif isinstance(user, ReplyLink):
             user.on_credit(event.drain)
+        elif isinstance(user, EmptyReceiver) and event.drain:
+            event.link.drained()
 
     def _tell_credit(self, receiver: ClientReceiver, asks: int = NOT_ASKED) -> None:
         """Let the core know how far it may go; a drain is always told, for it is waited for, and what a client did."""
@@ -377,7 +425,7 @@ class Peer:
                 self.window_bound[receiver.number] = receiver
 
     def _hand_over(self, receiver: ClientReceiver, effect: Deliver) -> None:
-        payload = encode_delivery(effect.stored, effect.lock_token, effect.locked_until_ms)
+        payload = encode_delivery(effect.stored, effect.lock_token, effect.locked_until_ms, receiver.is_copying)
         # The tag is the lock token; what is deleted already has an empty one, as in Azure (wire-contract section 13).
         receiver.link.send(effect.lock_token, payload, receiver.deletes)
         receiver.note_size(len(payload))
@@ -393,10 +441,10 @@ class Peer:
             if self.refusal is not None and user.address.node != CBS:
                 raise self.refusal
             self._check_rights(user, now_ms)
+            self.missing.check(user.address)  # the core would say the same, but does not know what we are called
         except BrokerError as error:
             link.refuse(amqp_error(error, self.tracker, shown_address(link), now_ms))
-            if link.attach is not None:
-                _strip(link.attach)
+            link.forget_attach()
             return
         link.user = user
         self.links[user.number] = user
@@ -416,10 +464,12 @@ class Peer:
             raise denied
 
     def _accept_node(self, user: PeerLink) -> None:
-        """A link to `$cbs` or `$management` ends here, not in the core."""
+        """A link to `$cbs`, `$management` or where nothing ever is ends here, not in the core."""
         if isinstance(user, ReplyLink):
             self.nodes.add_reply(user)
             self._accept(user, 0)
+        elif isinstance(user, EmptyReceiver):
+            self._accept(user, limits.MESSAGE_BYTES_MAX)
         else:
             self._accept(user, cbs.REQUEST_BYTES_MAX if user.address.node == CBS else management.REQUEST_BYTES_MAX)
             user.link.grant(REQUEST_CREDIT)
@@ -433,10 +483,10 @@ class Peer:
         properties: dict[object, object] = {Symbol(ENTITY_TYPE): Int(self.missing.entity_type(user))}
         if effect is not None and effect.session_id is not None:
             # Which session it got, whatever it asked for, and until when (wire-contract 5.3).
-            source.filter = {Symbol(SESSION_FILTER): effect.session_id}
+            source.filter = {Symbol(SESSION_FILTER): _session_filter(user, effect.session_id)}
             properties[Symbol(LOCKED_UNTIL_UTC)] = effect.locked_until_ms * TICKS_PER_MS + TICKS_AT_1970
         link.accept(source, attach.target or Target(), properties, bytes_max)
-        _strip(attach)
+        link.forget_attach()
 
     def _forget_link(self, link: Link) -> None:
         """It has ended. What was never begun on the wire goes back; what was keeps its lock (contract H13)."""
@@ -447,10 +497,12 @@ class Peer:
         if isinstance(user, ReplyLink):
             self.nodes.remove_reply(user)
             return
-        if isinstance(user, RequestLink):
+        if isinstance(user, (RequestLink, EmptyReceiver)):
             return
         if isinstance(user, ClientReceiver):
             self.window_bound.pop(user.number, None)
+            for delivery in user.held:
+                self.account.charge(-_held_bytes(delivery))
             for tag in link.take_unsent():
                 if tag:
                     self.outbox.commands.append(Undelivered(user.path, tag))
@@ -485,6 +537,15 @@ class Peer:
         except BrokerError as error:
             self._reject(event.link, event.delivery_id, event.settled, error, now_ms)
         self._end_overfull(now_ms)
+        if self.nodes.bad_tokens_count >= limits.BAD_TOKENS_MAX and self.ends_ms == 0:
+            self.ends_ms = now_ms + limits.BAD_TOKENS_GRACE_MS
+
+    def _end_for_bad_tokens(self) -> None:
+        self.ends_ms = 0
+        if not self.is_authorised and not self.is_closing:
+            text = f"{self.nodes.bad_tokens_count} tokens were put to this connection and none was good."
+            self.audit.refused("connection", "", "", text)
+            self._close(Unauthorized(text))
 
     def _answer(self, answer: Answer, now_ms: int) -> bool:
         is_said = self.nodes.answer(answer, now_ms)
@@ -519,8 +580,7 @@ class Peer:
             self._attached(user, effect, now_ms)
         elif isinstance(effect, Refused):
             link.refuse(self._say(effect.error, link, now_ms))
-            if link.attach is not None:
-                _strip(link.attach)
+            link.forget_attach()
             self._forget_link(link)
         elif isinstance(effect, Detached):
             if isinstance(user, ClientSender):
@@ -556,6 +616,7 @@ class Peer:
             if effect.lock_token:
                 return False
             receiver.held.append(effect)
+            self.account.charge(_held_bytes(effect))
             return True
         self._hand_over(receiver, effect)
         left = receiver.told_limit - receiver.seen_count
@@ -601,11 +662,18 @@ class Peer:
     def _close(self, error: BrokerError) -> None:
         self._forget_all()
         self.connection.close(amqp_error(error, self.tracker, self.options.namespace, self.now_ms))
+        self._let_go()
 
     def _break(self) -> None:
         """A fault of ours: end this connection and no other. The owner hears of it by the exception."""
         self._forget_all()
         self.connection.close(AmqpError(InternalError.condition, "The broker met a fault of its own. Connect again."))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """It is closed: nothing of it is held, though its socket may be there for a while."""
+        self.connection.forget()
+        self.account.close()
 
 
 def _connection_options(options: PeerOptions) -> ConnectionOptions:
@@ -620,11 +688,13 @@ def _connection_options(options: PeerOptions) -> ConnectionOptions:
     )
 
 
-def _strip(attach: Attach) -> None:
-    """The link is answered. What its attach said at length would stay with us for as long as the link."""
-    attach.source = None
-    attach.target = None
-    attach.unsettled = None
-    attach.properties = None
-    attach.offered_capabilities = None
-    attach.desired_capabilities = None
+def _session_filter(user: PeerLink, session_id: str) -> object:
+    """Bare or described, as it was asked for: each SDK understands its own form only."""
+    assert isinstance(user, ClientReceiver), "sessions are received"
+    descriptor = user.session_descriptor
+    user.session_descriptor = None
+    return session_id if descriptor is None else Described(descriptor, session_id)
+
+
+def _held_bytes(delivery: Deliver) -> int:
+    return delivery.stored.size_bytes + limits.RESIDENT_MESSAGE_BYTES

@@ -48,7 +48,7 @@ def rewritten(message: Message, changes: ChangedProperties) -> Message:
     if rest_at < 0:
         rest_at = message.application_end
     try:
-        return admit_again(
+        changed = admit_again(
             _header(raw, sections, changes)
             + _bytes_of(raw, sections.delivery_annotations)
             + _annotations(raw, sections, changes)
@@ -60,6 +60,8 @@ def rewritten(message: Message, changes: ChangedProperties) -> Message:
         raise FilterError(f"The rule's action makes of it what is no message: {error.description}") from None
     except ValueError:  # a time beyond 64 bits, a text that is no Unicode
         raise FilterError("The rule's action gives a property a value that cannot be sent.") from None
+    changed.was_scheduled = message.was_scheduled
+    return changed
 
 
 def _bytes_of(raw: bytes, section: Section) -> bytes:

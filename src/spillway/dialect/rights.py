@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import unquote
 
@@ -37,6 +38,8 @@ TOKEN_CHARS_MAX: Final = 8_192
 EXPIRY_DIGITS_MAX: Final = 11  # unix seconds up to the year 5138
 # One connection of an SDK puts two tokens per entity it uses.
 GRANTS_MAX: Final = 5_000
+GRANT_BYTES: Final = 600  # what one takes in memory, besides its scope
+SCOPE_CHAR_BYTES: Final = 4
 _FIELDS: Final = ("sr", "sig", "se", "skn")
 _NO_KEY: Final = b"\x00" * 32  # signs for key names that do not exist, so that they take as long
 
@@ -62,10 +65,22 @@ class Grants:
 
     def __init__(self) -> None:
         self.by_scope: dict[str, Grant] = {}
+        self.scope_chars = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What they take in memory."""
+        return len(self.by_scope) * GRANT_BYTES + self.scope_chars * SCOPE_CHAR_BYTES
+
+    def _drop(self, scope: str) -> None:
+        del self.by_scope[scope]
+        self.scope_chars -= len(scope)
 
     def add(self, grant: Grant) -> None:
         if len(self.by_scope) >= GRANTS_MAX and grant.scope not in self.by_scope:
             raise QuotaExceeded(f"A connection holds at most {GRANTS_MAX} tokens; open another one.")
+        if grant.scope not in self.by_scope:
+            self.scope_chars += len(grant.scope)
         self.by_scope[grant.scope] = grant
 
     def next_expiry_ms(self) -> int:
@@ -78,14 +93,14 @@ class Grants:
 
     def drop_expired(self, now_ms: int) -> None:
         for scope in [grant.scope for grant in self.by_scope.values() if grant.expires_ms <= now_ms]:
-            del self.by_scope[scope]
+            self._drop(scope)
 
     def review(self, book: AccessBook) -> None:
         """The rules have changed: drop what was signed with a key that is gone, and keep to the rights of today."""
         for grant in list(self.by_scope.values()):
             rule = book.find(grant.rule_scope, grant.rule_name)
             if rule is None or not rule.has_key(grant.key):
-                del self.by_scope[grant.scope]
+                self._drop(grant.scope)
             else:
                 grant.rights = rule.rights
 
@@ -126,6 +141,7 @@ class Rights:
         """`rules` are the namespace's own; those of its entities come into the book with the entities."""
         self.book = AccessBook()
         self.book.put(NAMESPACE_SCOPE, rules)
+        self.wall_ahead_ms = 0  # of the time that peers go by, which never leaps: tokens end by the wall clock
 
     def check_password(self, name: str, key: str) -> list[Grant]:
         """SASL PLAIN: a rule's name and key authorise the whole connection, as far as the rule reaches.
@@ -138,10 +154,11 @@ class Rights:
                 grants.append(Grant(scope, scope, rule.name, key, rule.rights, FOR_EVER))
         return grants
 
-    def check_token(self, token: str, audience: str, now_ms: int, also: str = "") -> Grant:
+    def check_token(self, token: str, audience: str, now_ms: int, also: str = "", host: str = "") -> Grant:
         """A grant for `audience`, which must lie under what the token was signed for; else `Unauthorized` says why.
 
-        `also` is another way to write the audience. The rule is looked for on the entity and on the namespace.
+        `also` is another way to write the audience, `host` whose it is where it does not say. The rule is looked for on
+        the entity and on the namespace.
         """
         fields = _split_token(token)
         signed = (fields["sr"] + "\n" + fields["se"]).encode()
@@ -159,9 +176,17 @@ class Rights:
             )
         found.expires_ms = int(fields["se"]) * 1_000
         if found.expires_ms <= now_ms:
-            raise Unauthorized("ExpiredToken: the token's time (se) is over. Check the clock of this machine.")
+            at = datetime.fromtimestamp(int(fields["se"]), UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+            raise Unauthorized(
+                f"ExpiredToken: The token is expired. Expiration time: '{at}'. Check the clock of this machine."
+            )
         resource = unquote(fields["sr"])
-        if not _covers(resource, audience) and not (also and _covers(resource, also)):
+        is_covered = (
+            _covers(resource, audience)
+            or (also != "" and _covers(resource, also))
+            or (host != "" and _covers(resource, f"sb://{host}/{audience}"))
+        )
+        if not is_covered:
             raise Unauthorized(f"InvalidAudience: the token was signed (sr) for something else than '{shown(scope)}'.")
         found.scope = scope
         return found
@@ -189,6 +214,10 @@ def _covers(resource: str, audience: str) -> bool:
     """Whether an audience lies under the resource that was signed: the same host if both name one, and its path."""
     host = authority_of(resource)
     other = authority_of(audience)
+    if not host and other:
+        first, _, rest = resource.strip("/").partition("/")
+        if _is_same_authority(first, other):  # a host without its scheme, as many sign it
+            return is_under(entity_key(strip_authority(audience)), entity_key(rest))
     if host and other and not _is_same_authority(host, other):
         return False
     return is_under(entity_key(strip_authority(audience)), entity_key(strip_authority(resource)))

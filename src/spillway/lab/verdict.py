@@ -30,6 +30,7 @@ from spillway.lab.histories import (
     UNCLEAN,
     read_lines,
 )
+from spillway.model.texts import count_text
 
 EXPECTED_FILE: Final = "run.json"
 VERDICT_FILE: Final = "verdict.json"
@@ -206,7 +207,7 @@ class Judge:
             problems.append(f"{found.acknowledged} of {expected.messages} messages were acknowledged at the end")
         if expected.diverted_min is not None and found.diverted < expected.diverted_min:
             wanted = f"at least {expected.diverted_min} were to be: send more of them, or slower"
-            problems.append(f"only {found.diverted} messages were diverted; {wanted}")
+            problems.append(f"only {count_text(found.diverted, 'message')} diverted; {wanted}")
         problems += self.unclean
         # The secondary has backlog queues alone: whatever was sent to it was diverted, also if nobody says so.
         stored = self.ledgers.get(SECONDARY, Counter())["send"]
@@ -214,14 +215,14 @@ class Judge:
             problems.append(f"{found.diverted} messages were diverted; at most {expected.diverted_max} were to be")
         elif expected.diverted_max is not None and stored > expected.diverted_max:
             said = f"{found.diverted} are said to be diverted, and at most {expected.diverted_max} were to be"
-            problems.append(f"the secondary took {stored} messages; {said}")
+            problems.append(f"the secondary took {count_text(stored, 'message')}; {said}")
         if expected.duplicated_max is not None and found.duplicated > expected.duplicated_max:
             allowed = f"at most {expected.duplicated_max} were to be"
-            problems.append(f"{found.duplicated} messages were delivered twice; {allowed}")
+            problems.append(f"{count_text(found.duplicated, 'message')} delivered twice; {allowed}")
         if expected.failed_max is not None and found.failed_attempts > expected.failed_max:
             problems.append(f"callers heard {found.failed_attempts} errors; at most {expected.failed_max} were to be")
         if SECONDARY in self.ledgers and found.diverted > stored:
-            problems.append(f"{found.diverted} messages are said to be diverted; the secondary took {stored}")
+            problems.append(f"{count_text(found.diverted, 'message')} said to be diverted; the secondary took {stored}")
         if expected.returns and (away := self._away_at_end()):
             problems.append(f"{', '.join(away)} did not return to the primary")
 

@@ -58,8 +58,10 @@ ACCESS_KEY_CHARS: Final = 44  # 256 bits in base64
 # -- one request over $management ---------------------------------------------------------------------------
 PEEK_MESSAGES_MAX: Final = 5_000  # and never more than PEEK_BYTES_MAX of them
 PEEK_BYTES_MAX: Final = 1 * MIB
+PEEKS_AT_ONCE: Final = 4  # of a namespace; the others wait: what was read stays in memory until it is answered
 LOCK_TOKENS_MAX: Final = 5_000
 SEQUENCE_NUMBERS_MAX: Final = 5_000
+NUMBERS_PER_LOAD: Final = 500  # of them asked of the store at a time
 BATCH_DELETE_MAX: Final = 4_000
 RULES_LISTED_MAX: Final = 2_000
 BY_NUMBER_BYTES_MAX: Final = 16 * MIB  # messages received or cancelled by number in one request
@@ -69,11 +71,14 @@ RESIDENT_MESSAGES_MAX: Final = 4_000  # per entity
 RESIDENT_BYTES_MAX: Final = 8 * MIB  # per entity
 RESIDENT_NAMESPACE_BYTES_MAX: Final = 256 * MIB
 RESIDENT_MESSAGE_BYTES: Final = 600  # what a message takes in memory besides its bytes
+LOCK_BYTES_MAX: Final = 256 * MIB  # of all locks of a namespace: some 650,000
+RULES_BYTES_MAX: Final = 1_024 * MIB  # of all rules of a namespace
+QUERY_ROWS_MAX: Final = 1_000  # that one query reads, or passes over: then others have theirs, and commits go on
 LOAD_MESSAGES: Final = 1_000  # asked of the store at a time
 LOAD_BYTES: Final = 2 * MIB
 SESSIONS_PER_LOAD: Final = 100  # message sessions looked for, or read from, at a time
 SWEEP_MESSAGES: Final = 500  # due or expired messages handled in one turn
-FORWARD_MESSAGES: Final = 500  # passed on by one entity in one turn, copies of a topic counted
+FORWARD_MESSAGES: Final = 500  # passed on together, where the store is asked about duplicates first
 LEDGER_ROWS_MAX: Final = 5_000  # asked of the store at a time: some 5 ms of the writer's
 
 # -- duplicate detection: ids cost disk, not memory ------------------------------------------------------------
@@ -92,10 +97,21 @@ MANAGEMENT_OPERATIONS: Final = 10  # Azure: what a create, read, update or delet
 # -- fairness and back-pressure -------------------------------------------------------------------------------
 COMMANDS_PER_TURN_MAX: Final = 256  # of one peer
 COMMAND_BYTES_PER_TURN_MAX: Final = 1 * MIB
+FRAMES_PER_TURN_MAX: Final = 1_024  # of all peers that have sent more than was read at once; then others have theirs
+FRAMES_PER_VISIT_MAX: Final = 256  # of one peer: as many as its commands; of 1 KB each, what a read of a socket brings
+FRAMES_PER_VISIT_MIN: Final = 16  # also of a peer that comes when the others have had all frames of a turn
+# Work that one turn does for publishing, and once more for what happens by itself, in steps of about a microsecond.
+STEPS_PER_TURN_MAX: Final = 10_000
+COPY_STEPS: Final = 20  # one copy of a message for a subscription, written down
+LOCK_STEPS: Final = 20  # one lock that has run out, written down
+COMPILE_STEPS: Final = 500  # a rule read for the first time after a start
 DELIVERIES_PER_TURN_MAX: Final = 1_000  # of one entity, then others have their turn
 DELIVERIES_PER_VISIT_MAX: Final = 32  # to one link before the next link of the entity is served
 PENDING_BYTES_PAUSE: Final = 32 * MIB  # waiting for the disk: stop reading sockets, until half of it is left
-DISK_RESERVE_BYTES: Final = 64 * MIB  # below this much free space sends are refused
+DISK_RESERVE_BYTES: Final = 64 * MIB  # below this much free space clients add nothing
+DISK_FULL_BYTES: Final = 48 * MIB  # and below this only what deletes is done
+DISK_WATCHED_BYTES: Final = 4_096 * MIB  # below this the core knows to the byte how much there is
+DISK_BALLAST_BYTES: Final = 32 * MIB  # of the reserve, in a file: given up when others have filled the disk
 
 # -- connections of a namespace ------------------------------------------------------------------------------
 CONNECTIONS_MAX: Final = 5_000  # Azure: concurrent AMQP connections
@@ -111,8 +127,21 @@ UNSETTLED_PER_LINK_MAX: Final = 100_000  # messages locked by one receiver
 IDLE_TIMEOUT_MS: Final = 240_000
 HEADER_TIMEOUT_MS: Final = 5_000  # a socket that says nothing
 TOKEN_TIMEOUT_MS: Final = 20_000  # a connection without a valid token (Azure's rule)
+# Before its first good token. A client needs some ten frames; what a stranger costs must be less than what it sends.
+STRANGER_FRAMES_PER_SECOND: Final = 100
+STRANGER_FRAME_WEIGHT: Final = 8  # a frame of a stranger may be a token: as much work as so many others
+STRANGER_UNREAD_BYTES_MAX: Final = 32 * KIB  # received faster than that allows
+BAD_TOKENS_MAX: Final = 5  # then the connection ends
+# So much later, while what is asked meanwhile is answered: JavaScript's process ends if a token has no answer.
+BAD_TOKENS_GRACE_MS: Final = 2_000
 OUTPUT_BYTES_PAUSE: Final = 1 * MIB  # unsent bytes of a connection: no more deliveries until it reads
 PARTIAL_BYTES_MAX: Final = 32 * MIB  # of unfinished deliveries of several frames
+# All that is held for clients beyond the turn it came in, of the process; a quarter of `memory-mb` where that is set.
+HELD_BYTES_MAX: Final = 1_024 * MIB
+CONNECTION_HELD_BYTES_MAX: Final = 128 * MIB  # of one connection, and never more than half of all
+STRANGER_HELD_BYTES_MAX: Final = 256 * KIB  # of one that has shown no token
+CONNECTION_BYTES: Final = 8 * KIB  # what a connection takes by being there
+TLS_BYTES: Final = 64 * KIB  # and what TLS adds
 LINK_CREDIT: Final = 1_000  # what a sender is granted, topped up at half
 
 # -- faults on purpose -----------------------------------------------------------------------------------------

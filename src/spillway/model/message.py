@@ -19,6 +19,11 @@ NEVER: Final = 0  # of an expiry or a due time in ms: there is none
 NO_TTL: Final = -1
 
 # Types of a message-id. 5 and "5" are two ids, as the SDKs show them.
+# What a header's flag says: it reaches the receiver as it was sent, and unsaid is not false.
+UNSAID: Final = 0
+SAID_FALSE: Final = 1
+SAID_TRUE: Final = 2
+
 TEXT_ID: Final = 0
 NUMBER_ID: Final = 1
 UUID_ID: Final = 2
@@ -49,14 +54,28 @@ class Message:
         self.delivery_annotations_count = 0
         self.ttl_ms = NO_TTL
         self.scheduled_ms = NEVER
-        self.durable = False
+        self.durable: int = UNSAID
+        self.first_acquirer: int = UNSAID
         self.priority = -1  # absent
         self.message_id: str = ""  # its text, whatever its AMQP type; never empty once admitted
         self.message_id_type: int = TEXT_ID
+        self.was_scheduled = False  # it waited for its time once: receivers are told for as long as it lives
         self.digest = b""  # of its id, while an entity looks whether it is a duplicate
         self.session_id: str | None = None
         self.partition_key: str | None = None
         self.is_ping = False  # contract F1, F2: answered, never stored
+
+    def packed_flags(self) -> int:
+        """In one byte: durable in two bits of it, the lower one for true, where stores before this version had it."""
+        durable = 0b1 if self.durable == SAID_TRUE else 0b1_0000 if self.durable == SAID_FALSE else 0
+        scheduled = 0b1000_0000 if self.was_scheduled else 0
+        return durable | self.message_id_type << 1 | self.first_acquirer << 5 | scheduled
+
+    def unpack_flags(self, flags: int) -> None:
+        self.durable = SAID_TRUE if flags & 0b1 else SAID_FALSE if flags & 0b1_0000 else UNSAID
+        self.message_id_type = flags >> 1 & 0b111
+        self.first_acquirer = flags >> 5 & 0b11
+        self.was_scheduled = flags & 0b1000_0000 != 0
 
     def pack_meta(self) -> bytes:
         """Everything but `raw`, for the store."""
@@ -77,7 +96,7 @@ class Message:
                 self.ttl_ms,
                 self.scheduled_ms,
                 self.priority,
-                (1 if self.durable else 0) | self.message_id_type << 1,
+                self.packed_flags(),
                 len(message_id),
                 -1 if self.session_id is None else len(session_id),
                 -1 if self.partition_key is None else len(partition_key),
@@ -109,8 +128,7 @@ def unpack_message(raw: bytes, meta: bytes) -> Message:
         session_id_size,
         partition_key_size,
     ) = _META.unpack_from(meta, 0)
-    message.durable = flags & 1 == 1
-    message.message_id_type = flags >> 1
+    message.unpack_flags(flags)
     at = _META.size
     message.message_id = meta[at : at + message_id_size].decode("utf-8", "surrogatepass")
     at += message_id_size
@@ -122,15 +140,42 @@ def unpack_message(raw: bytes, meta: bytes) -> Message:
     return message
 
 
+# What a property takes besides its name and value: in an encoded message, and in memory.
+PROPERTY_HEAD_BYTES: Final = 5
+PROPERTY_ENTRY_BYTES: Final = 200
+
+
 class Overlay:
     """What the broker or a settlement changed. Property values are encoded AMQP values, opaque here."""
 
     def __init__(self) -> None:
         self.properties: dict[str, bytes] = {}
+        self.properties_bytes = 0  # what they take in a message
         self.dead_letter_reason: str | None = None
         self.dead_letter_description: str | None = None
         self.dead_letter_source: str | None = None
         self.hops = 0  # how often it was passed on from one entity to another
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        size = 100 + self.properties_bytes + len(self.properties) * PROPERTY_ENTRY_BYTES
+        for text in (self.dead_letter_reason, self.dead_letter_description, self.dead_letter_source):
+            if text is not None:
+                size += len(text)
+        return size
+
+    def set_properties(self, changes: dict[str, bytes]) -> None:
+        for name, value in changes.items():
+            old = self.properties.get(name)
+            if old is not None:
+                self.properties_bytes -= _property_bytes(name, old)
+            self.properties[name] = value
+            self.properties_bytes += _property_bytes(name, value)
+
+    def clear_properties(self) -> None:
+        self.properties = {}
+        self.properties_bytes = 0
 
     def changes_nothing(self) -> bool:
         """Of what a receiver sees."""
@@ -144,6 +189,7 @@ class Overlay:
     def copy(self) -> "Overlay":
         twin = Overlay()
         twin.properties = dict(self.properties)
+        twin.properties_bytes = self.properties_bytes
         twin.dead_letter_reason = self.dead_letter_reason
         twin.dead_letter_description = self.dead_letter_description
         twin.dead_letter_source = self.dead_letter_source
@@ -168,6 +214,11 @@ class Overlay:
         return b"".join(parts)
 
 
+def _property_bytes(name: str, value: bytes) -> int:
+    size = len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass"))
+    return size + PROPERTY_HEAD_BYTES + len(value)
+
+
 def unpack_overlay(data: bytes) -> Overlay:
     """The inverse of `Overlay.pack`."""
     overlay = Overlay()
@@ -189,6 +240,7 @@ def unpack_overlay(data: bytes) -> Overlay:
         name = data[at : at + name_size].decode("utf-8", "surrogatepass")
         at += name_size
         overlay.properties[name] = data[at : at + value_size]
+        overlay.properties_bytes += name_size + PROPERTY_HEAD_BYTES + value_size
         at += value_size
     return overlay
 

@@ -116,7 +116,12 @@ class Duration:
 
 
 class MessageProperties:
-    """What rules may ask of a message. This one has no properties; the dialect's knows an encoded message's."""
+    """What rules may ask of a message. This one has no properties; the dialect's knows an encoded message's.
+
+    `work` is what rules have done with it beyond being tried, in steps of about a microsecond (model/limits.py).
+    """
+
+    work: int = 0
 
     def system(self, name: str) -> object:
         """`name` is one of this module's constants."""

@@ -59,6 +59,24 @@ class Quotas:
             return limits.RESIDENT_NAMESPACE_BYTES_MAX
         return min(limits.RESIDENT_NAMESPACE_BYTES_MAX, self.memory_mb * limits.MIB // 4)
 
+    def lock_bytes_max(self) -> int:
+        """Locks on messages: an eighth of what there is."""
+        if self.memory_mb == NO_LIMIT:
+            return limits.LOCK_BYTES_MAX
+        return self.memory_mb * limits.MIB // 8
+
+    def rules_bytes_max(self) -> int:
+        """Rules of subscriptions: an eighth of what there is."""
+        if self.memory_mb == NO_LIMIT:
+            return limits.RULES_BYTES_MAX
+        return self.memory_mb * limits.MIB // 8
+
+    def held_bytes_max(self) -> int:
+        """All that is held for clients beyond the turn it came in: a quarter of what there is."""
+        if self.memory_mb == NO_LIMIT:
+            return limits.HELD_BYTES_MAX
+        return self.memory_mb * limits.MIB // 4
+
     def ids_in_memory_max(self) -> int:
         """Ids of accepted messages, to recognise duplicates: an eighth of what there is."""
         if self.memory_mb == NO_LIMIT:

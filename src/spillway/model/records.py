@@ -28,6 +28,7 @@ class EntityPut(Record):
         self.kind = kind
         self.path = path
         self.settings = settings  # JSON
+        self.size_bytes += len(settings)
         self.parent_id = parent_id  # 0: none
 
 
@@ -45,6 +46,8 @@ class MessageAdded(Record):
         self.entity_id = entity_id
         self.stored = stored
         self.size_bytes = ROW_BYTES + len(stored.message.raw)
+        if stored.overlay is not None:
+            self.size_bytes += stored.overlay.size_bytes
 
 
 class MessageRemoved(Record):
@@ -69,6 +72,8 @@ class MessageChanged(Record):
         self.state = state
         self.delivery_count = delivery_count
         self.overlay = overlay
+        if overlay is not None:
+            self.size_bytes += overlay.size_bytes
 
 
 class MessageMoved(Record):
@@ -98,6 +103,8 @@ class MessageMoved(Record):
         self.expires_ms = expires_ms
         self.delivery_count = delivery_count
         self.overlay = overlay
+        if overlay is not None:
+            self.size_bytes += overlay.size_bytes
         self.session_id = session_id  # where it goes to, if sessions are required there
 
 
@@ -199,7 +206,15 @@ class Turn:
         self.ledger: list[LedgerRow] = []
         self.tallies: dict[int, bytes] = {}  # by entity id; see `model.ledger.Tally.pack`
         self.seals_before = 0  # 0: nothing new is over
+        self.recounts: list[int] = []  # entity ids whose counters the store makes of the rows it has, see `incidents`
         self.size_bytes = 0
+
+    def cut(self, count: int) -> None:
+        """Only the first so many groups stand."""
+        for group in self.groups[count:]:
+            for record in group:
+                self.size_bytes -= record.size_bytes
+        del self.groups[count:]
 
     def add(self, group: list[Record]) -> None:
         for record in group:
@@ -226,6 +241,7 @@ class EntityRow:
         self.next_expiry_ms = next_expiry_ms  # earliest expiry of an active message, NEVER if none
         self.tally = b""  # what was counted last and is in no row of the ledger
         self.oldest_id_ms = oldest_id_ms  # when the last of the oldest row of ids was accepted, NEVER if there are none
+        self.problem = ""  # why it cannot be served; empty if it can
 
 
 class Catalogue:
@@ -255,12 +271,14 @@ class LoadActive(Query):
         super().__init__(entity_id, count, bytes_max)
         self.after = after
         self.session_id = session_id
+        self.before_ms = 0  # up to the first that was enqueued at this time or later; 0: all
 
 
 class LoadFrom(Query):
     """Messages from `sequence_number` on, by sequence number: browsing; of one session if it is given.
 
-    In any state but hidden.
+    In any state but hidden. If many of other sessions lie between, the answer is cut before it is full, or before it
+    has any: ask again behind `Rows.looked_upto`.
     """
 
     def __init__(
@@ -302,7 +320,7 @@ class LoadSession(Query):
 
 
 class LoadSessionNames(Query):
-    """Sessions by name: those whose state changed at or after `since_ms`, or (NEVER) those with messages."""
+    """Sessions by name: those whose state changed at or after `since_ms`, or (NEVER) those with messages or a state."""
 
     def __init__(self, entity_id: int, since_ms: int, skip: int, count: int) -> None:
         super().__init__(entity_id, count, 0)
@@ -332,6 +350,13 @@ class LoadExpired(Query):
     def __init__(self, entity_id: int, now_ms: int, count: int, bytes_max: int) -> None:
         super().__init__(entity_id, count, bytes_max)
         self.now_ms = now_ms
+
+
+class LoadEntity(Query):
+    """An entity as `Catalogue` has it. Answered in `Rows.entity`: None if it is not there, or its row is damaged."""
+
+    def __init__(self, entity_id: int) -> None:
+        super().__init__(entity_id, 1, 0)
 
 
 class LoadLedger(Query):
@@ -397,6 +422,7 @@ class SessionRow:
         self.active = active
         self.ready_since = ready_since  # the number of the message with which it had some again
         self.state = state
+        self.is_state_known = True  # False: it is damaged in the store
 
 
 class Rows:
@@ -404,7 +430,8 @@ class Rows:
 
     def __init__(self, messages: list[StoredMessage]) -> None:
         self.messages = messages
-        self.is_cut = False  # more rows would have matched: stopped by count or bytes
+        self.is_cut = False  # more rows would have matched, or may: stopped by count, bytes, or rows looked at
+        self.looked_upto = 0  # the number of the last row that was looked at, answered or not
         self.next_ms = 0  # LoadDue, LoadExpired, LoadOldIds: the earliest time of what was not answered, NEVER if none
         self.sessions: list[SessionRow] = []
         self.ledger: list[LedgerRow] = []
@@ -413,4 +440,5 @@ class Rows:
         self.damaged_count = 0  # rows of the ledger whose checksum did not hold: they are left out
         self.ids: IdRows | None = None
         self.by_session: dict[str, Rows] = {}
+        self.entity: EntityRow | None = None
         self.corrupt: list[int] = []  # sequence numbers whose checksum did not hold: reported, never served

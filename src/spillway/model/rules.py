@@ -15,6 +15,8 @@ NESTING_MAX: Final = 64  # ours: evaluation recurses this deep at most, which is
 RULE_VALUES_MAX: Final = 100  # ours: parameters, or properties of a correlation filter
 RULE_VALUES_CHARS_MAX: Final = 32_768  # ours: of all of them together, names included
 RULE_NAME_CHARS_MAX: Final = 50
+RULE_BYTES: Final = 2_000
+RULE_CHAR_BYTES: Final = 8
 
 DEFAULT_RULE: Final = "$Default"
 
@@ -142,6 +144,18 @@ class Rule:
         self.filter = filter
         self.action = action
         self.created_ms = created_ms
+        self.json = ""  # what it is stored as, when it was stored
+        self.json_created_ms = -1
+
+    def to_json(self) -> str:
+        if self.json_created_ms != self.created_ms:
+            self.json = json.dumps(self.to_plain())
+            self.json_created_ms = self.created_ms
+        return self.json
+
+    def is_sql(self) -> bool:
+        """Whether there is a text to parse."""
+        return self.action is not None or isinstance(self.filter, SqlFilter)
 
     def to_plain(self) -> dict[str, object]:
         """Dicts, lists and scalars: a part of the JSON that the subscription is stored as."""
@@ -151,9 +165,6 @@ class Rule:
             "action": None if self.action is None else self.action.to_plain(),
             "created_ms": self.created_ms,
         }
-
-    def to_json(self) -> str:
-        return json.dumps(self.to_plain())
 
 
 def default_rule(now_ms: int) -> Rule:
@@ -232,3 +243,8 @@ def _text_or_none(value: object) -> str | None:
 def _int(value: object) -> int:
     assert isinstance(value, int), value
     return value
+
+
+def weight_of(rule: Rule) -> int:
+    """What a rule takes in memory, about: as it is stored, and as it is evaluated."""
+    return RULE_BYTES + RULE_CHAR_BYTES * len(json.dumps(rule.to_plain()))

@@ -23,3 +23,11 @@ class Settlement:
         self.reason = reason
         self.description = description
         self.properties = properties
+
+    def changed_bytes(self) -> int:
+        """What the properties weigh, once for every message that is settled so."""
+        size = 0
+        if self.properties is not None:
+            for name, value in self.properties.items():
+                size += len(name) + len(value)
+        return size

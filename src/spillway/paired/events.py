@@ -55,6 +55,13 @@ class Events:
         self, name: str, path: str = "", count: int = 1, error: BaseException | None = None, **details: Any
     ) -> None:
         self.counters[name] += count
+        if self.callbacks:  # before the log, which may be slow: the event file has the moment it happened
+            event = Event(name, path, count, error, details)
+            for callback in list(self.callbacks):
+                try:
+                    callback(event)
+                except Exception:
+                    log.exception("a callback for events failed")
         level = logging.WARNING if name in _WARNED else logging.DEBUG if name in _QUIET else logging.INFO
         if log.isEnabledFor(level):
             parts = [f"event={name}"]
@@ -66,10 +73,3 @@ class Events:
             if error is not None:
                 parts.append(f"error={type(error).__name__}: {' '.join(str(error).split())[:300]}")
             log.log(level, " ".join(parts))
-        if self.callbacks:
-            event = Event(name, path, count, error, details)
-            for callback in list(self.callbacks):
-                try:
-                    callback(event)
-                except Exception:
-                    log.exception("a callback for events failed")

@@ -25,8 +25,8 @@ from spillway.paired.options import PairedNamespaceOptions, SendAvailabilityPair
 from spillway.paired.outlet import Outlet
 from spillway.paired.pairing import Pairing
 from spillway.paired.partners import Partners
-from spillway.paired.policy import FailoverPolicy
-from spillway.paired.preparing import UNAUTHORISED, cannot, check_sends, ensure_backlog, refuse_pair
+from spillway.paired.policy import FailoverPolicy, is_unauthorised
+from spillway.paired.preparing import cannot, check_sends, ensure_backlog, refuse_pair
 from spillway.paired.sender import DivertedSequenceNumber, MessageSender
 from spillway.paired.syphon import Syphon
 
@@ -198,7 +198,7 @@ class MessagingFactory:
         syphon.start()
         try:
             refusal = await syphon.tried()
-            if isinstance(refusal, UNAUTHORISED):
+            if refusal is not None and is_unauthorised(refusal):
                 raise cannot("receive from", pairing.options, syphon.queues[0].path, refusal) from refusal
         except BaseException:
             await syphon.close()

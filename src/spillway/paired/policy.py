@@ -37,6 +37,7 @@ class Verdict(enum.Enum):
 _RETRIED: Final = (OperationTimeoutError, ServiceBusConnectionError, ServiceBusCommunicationError, OSError)
 # No waiting cures these when a ping meets them.
 _LASTING: Final = (MessagingEntityNotFoundError, ServiceBusAuthenticationError, ServiceBusAuthorizationError)
+NOT_FOUND: Final = 404  # what `$cbs` answers for an entity that is not there
 # What the SDK's encoder raises. A peer that talks nonsense raises the same classes, elsewhere.
 _UNENCODABLE: Final = (ValueError, TypeError, OverflowError, LookupError, RecursionError, struct.error)
 _ENCODER: Final = "._encode"  # the end of its module's name
@@ -48,7 +49,7 @@ class FailoverPolicy:
     def judge(self, error: BaseException) -> Verdict:
         if isinstance(error, ServiceBusServerBusyError):
             return Verdict.BUSY
-        if isinstance(error, (ServiceBusAuthenticationError, ServiceBusAuthorizationError)):
+        if is_unauthorised(error):
             return Verdict.MISCONFIGURED
         if isinstance(error, MessageSizeExceededError):
             return Verdict.CALLERS
@@ -65,6 +66,19 @@ class FailoverPolicy:
     def is_lasting(self, error: BaseException) -> bool:
         """Whether a ping that is refused like this says that waiting will not help: gone, or not allowed."""
         return isinstance(error, _LASTING)
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether the entity is not there. Azure says so when a token is put for it, with 404; the SDK calls whatever is
+    wrong with a token a failed authentication."""
+    if isinstance(error, ServiceBusAuthenticationError):
+        return getattr(getattr(error, "inner_exception", None), "status_code", None) == NOT_FOUND
+    return isinstance(error, MessagingEntityNotFoundError)
+
+
+def is_unauthorised(error: BaseException) -> bool:
+    """Whether the client may not do that: its key, not the entity, is to be looked at."""
+    return isinstance(error, (ServiceBusAuthenticationError, ServiceBusAuthorizationError)) and not is_missing(error)
 
 
 def is_unencodable(error: BaseException) -> bool:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import (
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
     ServiceBusError,
 )
 
@@ -17,6 +15,7 @@ from spillway.paired import events
 from spillway.paired.backlog import backlog_path, differences
 from spillway.paired.errors import PairingError
 from spillway.paired.outlet import make_batch
+from spillway.paired.policy import is_unauthorised
 
 if TYPE_CHECKING:
     from spillway.paired.factory import MessagingFactory
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 TRIES: Final = 3
 PAUSE_S: Final = 0.2
-UNAUTHORISED: Final = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
 
 
 def refuse_pair(primary: "MessagingFactory", options: "SendAvailabilityPairedNamespaceOptions") -> None:
@@ -87,7 +85,7 @@ async def check_sends(options: "SendAvailabilityPairedNamespaceOptions", path: s
             is_of_the_way = policy.is_retried(error)
             if is_of_the_way and tries < TRIES:
                 await asyncio.sleep(PAUSE_S * tries)
-            elif is_of_the_way or isinstance(error, UNAUTHORISED):
+            elif is_of_the_way or is_unauthorised(error):
                 raise cannot("send to", options, path, error) from error
             else:
                 return  # it is disabled, or full, or busy: the rotation finds another one when it matters

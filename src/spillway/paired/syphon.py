@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError, MessagingEntityNotFoundError
+from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError
 
 from spillway.model.aliases import Malformed
 from spillway.paired import events
@@ -32,7 +32,7 @@ from spillway.paired.ending import close_quietly, end
 from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
 from spillway.paired.outlet import GRACE_S, Parcel, coalescing_key
 from spillway.paired.overdue import Overdue
-from spillway.paired.policy import Verdict
+from spillway.paired.policy import Verdict, is_missing
 from spillway.paired.refusals import is_of_message
 from spillway.paired.sender import BUSY_WAIT_S
 
@@ -171,7 +171,7 @@ class QueueSyphon:
                 if not self.tried.is_set():
                     self.refusal = error
                     self.tried.set()
-                was_missing, self.is_missing = self.is_missing, isinstance(error, MessagingEntityNotFoundError)
+                was_missing, self.is_missing = self.is_missing, is_missing(error)
                 if not (was_missing and self.is_missing):  # a queue that nobody has made is said to be missing once
                     self.pairing.events.tell(events.SYPHON_INTERRUPTED, self.path, error=error)
             if self.is_helper:

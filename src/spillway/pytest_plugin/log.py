@@ -2,6 +2,9 @@
 
 A broker in the same process logs through the same `logging`. Its lines would be among the program's own, in `caplog`
 too. They are told apart by the thread they come from, and kept with their namespace, down to every connection.
+
+The broker's loggers get another parent while namespaces are open, one that nobody else knows of. To switch off
+`propagate` would not do: from version 9 on, pytest looks for such loggers before each test and listens to them too.
 """
 
 import logging
@@ -32,15 +35,38 @@ class NamespaceLog:
         return list(self.lines)[-fresh:] if fresh else []
 
 
+class Before:
+    """A logger as it was when nobody had touched it."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.logger = logger
+        self.parent = logger.parent
+        self.level = logger.level
+        self.effective_level = logger.getEffectiveLevel()
+        self.propagate = logger.propagate
+
+    def is_heard(self, record: logging.LogRecord) -> bool:
+        return self.propagate and record.levelno >= self.effective_level
+
+    def restore(self) -> None:
+        self.logger.parent = self.parent
+        self.logger.setLevel(self.level)
+        self.logger.propagate = self.propagate
+
+
 class Switchboard(logging.Handler):
-    """Stands at the broker's loggers while namespaces are open, and hands each record to where it belongs."""
+    """Stands above the broker's loggers while namespaces are open, and hands each record to where it belongs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(RedactingFormatter())
         self.mutex = threading.Lock()
         self.logs: dict[int, NamespaceLog] = {}  # by thread
-        self.before: list[tuple[logging.Logger, int, int, bool]] = []  # logger, its level, its effective one, propagate
+        self.before: list[Before] = []
+        # Named so that `logging`, which sets parents by name, leaves it where it is put.
+        self.parent = logging.Logger("spillway.pytest_plugin.switchboard")
+        self.parent.propagate = False
+        self.parent.addHandler(self)
 
     def open(self, thread_id: int, log: NamespaceLog) -> None:
         with self.mutex:
@@ -48,20 +74,18 @@ class Switchboard(logging.Handler):
             if self.before:
                 return
             for logger in (logging.getLogger(name) for name in LOGGERS):
-                self.before.append((logger, logger.level, logger.getEffectiveLevel(), logger.propagate))
-                logger.addHandler(self)
+                self.before.append(Before(logger))
                 logger.setLevel(logging.DEBUG)
-                logger.propagate = False
+                logger.propagate = True
+                logger.parent = self.parent
 
     def close_log(self, thread_id: int) -> None:
         with self.mutex:
             self.logs.pop(thread_id, None)
             if self.logs:
                 return
-            for logger, level, _, propagate in self.before:
-                logger.removeHandler(self)
-                logger.setLevel(level)
-                logger.propagate = propagate
+            for before in self.before:
+                before.restore()
             self.before.clear()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -69,9 +93,10 @@ class Switchboard(logging.Handler):
         if log is not None:
             log.add(self.format(record))
             return
-        for logger, _, effective, propagate in self.before:  # another broker in this process: as if we were not here
-            if record.name.startswith(logger.name) and propagate and record.levelno >= effective:
-                logging.getLogger().callHandlers(record)
+        for before in self.before:  # another broker in this process: as if we were not here
+            if record.name.startswith(before.logger.name) and before.is_heard(record):
+                assert before.parent is not None, "it is not the root"
+                before.parent.callHandlers(record)
 
 
 SWITCHBOARD: Final = Switchboard()

@@ -1,7 +1,7 @@
 """`LocalNamespace`: what a test has in its hands."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,10 +18,14 @@ from spillway.pytest_plugin.certificates import shared_certificates
 from spillway.pytest_plugin.faults import LocalFaults
 from spillway.pytest_plugin.hosting import HostedNamespace
 from spillway.pytest_plugin.log import SWITCHBOARD, NamespaceLog
+from spillway.pytest_plugin.messages import outgoing_messages
 
 if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusMessage
     from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
     from azure.servicebus.management import ServiceBusAdministrationClient
+
+    Sendable = OutgoingMessage | str | bytes | Mapping[str, object] | ServiceBusMessage
 
 __all__ = ["Counts", "Fault", "LocalNamespace", "NamespaceFailed"]
 
@@ -183,9 +187,10 @@ class LocalNamespace:
 
     # -- messages --------------------------------------------------------------------------------------------------
 
-    def send(self, entity: str, *messages: OutgoingMessage | str | bytes) -> None:
-        """What a test has waiting for its program: texts, bytes or `spillway.client.OutgoingMessage`."""
-        self._host.send(entity, *messages)
+    def send(self, entity: str, *messages: "Sendable | Sequence[Sendable]") -> None:
+        """What a test has waiting for its program: texts, bytes, dicts (sent as JSON), `ServiceBusMessage` of the SDK,
+        `spillway.client.OutgoingMessage`, and lists of these."""
+        self._host.send(entity, *outgoing_messages(messages))
 
     def peek(self, entity: str) -> list[ReceivedMessage]:
         """All messages of a queue or subscription, scheduled, deferred and locked ones too. Changes nothing."""

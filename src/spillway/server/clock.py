@@ -5,9 +5,9 @@ nobody can set, and leans towards the wall clock by at most `SLEW_PERCENT`. So a
 back an hour neither lengthens a lock nor reopens a duplicate window, and one who sets it ahead expires nothing at
 once: the broker's time follows slowly.
 
-What happens to messages goes by `now_ms`. Sockets and tokens go by `real_ms`: who signs a token for an hour means an
-hour of his own clock, and a client that was silent for a second has not been silent for the day that a `MovableClock`
-let pass.
+What happens to messages goes by `now_ms`. Sockets go by `real_ms`: a client that was silent for a second has not been
+silent for the day that a `MovableClock` let pass. Tokens go by `wall_ms`, whatever that says now: who signs one for an
+hour means an hour of the clock that people set, and by none that follows it for days.
 """
 
 import asyncio
@@ -35,7 +35,10 @@ class Clock(Protocol):
         """Never less than what it said before."""
 
     def real_ms(self) -> int:
-        """The same, but neither moved by anybody nor bound to what the store remembers: for sockets and tokens."""
+        """The same, but neither moved by anybody nor bound to what the store remembers: for sockets."""
+
+    def wall_ms(self) -> int:
+        """The machine's own clock, as it is now: it goes back and leaps when somebody sets it. For tokens."""
 
     def call_at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
         """Call back once `now_ms()` has reached `due_ms`, give or take what the clock leans meanwhile."""
@@ -88,6 +91,9 @@ class BrokerClock:
     def real_ms(self) -> int:
         return self.real.now_ms()
 
+    def wall_ms(self) -> int:
+        return int(self.wall())
+
     def look(self, passed_ms: float) -> None:
         """Compare with the wall clock and decide how to lean until the next look."""
         leant_ms = LOOK_EVERY_MS * (self.rate - 1.0)  # for no longer: nobody asked for the time meanwhile
@@ -131,6 +137,9 @@ class MovableClock:
 
     def real_ms(self) -> int:
         return self.real.now_ms()
+
+    def wall_ms(self) -> int:
+        return self.real.wall_ms()
 
     def advance(self, by_ms: int) -> None:
         """From now on it is later by this much. Who waits for a time must be told (`Pump.pass_time`)."""

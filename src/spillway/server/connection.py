@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from spillway.model import limits
-from spillway.model.errors import BrokerError
+from spillway.model.budget import Account
+from spillway.model.errors import BrokerError, QuotaExceeded
 from spillway.server.clock import Timer
 from spillway.server.pump import Pump, PumpedPeer
 
@@ -51,27 +52,42 @@ class ClientConnection(asyncio.Protocol):
         self.frames_count = 0  # at the last look
         self.counted_ms = 0  # since when its frames are counted, and how many it had sent then
         self.counted_frames = 0
+        self.output_paid = 0  # bytes that wait to be read by the client, charged to its account
+        self.is_end_told = False
+        self.peer.account.on_over = self.end_overdrawn
+
+    @property
+    def account(self) -> Account:
+        """Who pays for what is held for this client."""
+        return self.peer.account
 
     # -- what the transport says --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self.transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_PAUSE, low=limits.OUTPUT_BYTES_PAUSE // 2)
+        if transport.get_extra_info("ssl_object") is not None:
+            self.peer.account.charge(limits.TLS_BYTES)
         log.debug("namespace=%s client=%s connected", self.pump.name, self.where)
         self.pump.add(self)
         self.pump.mark_dirty(self)
 
     def data_received(self, data: bytes) -> None:
-        try:
-            self.peer.receive(data, self.pump.clock.real_ms())
-        except Exception as error:
-            self.fail(error)
-        self.pump.on_read(self, len(data))
-        if self.pump.frames_per_second:
-            self.count_frames(self.pump.frames_per_second)
+        self.pump.read(self, data)
+        per_second = self.pump.frames_per_second
+        if not self.peer.is_authorised:
+            if self.peer.has_unread and self.peer.unread_bytes > limits.STRANGER_UNREAD_BYTES_MAX:
+                log.debug("namespace=%s client=%s sent too much before a token: closed", self.pump.name, self.where)
+                self.abort()
+                return
+            per_second = self.pump.stranger_frames_per_second
+        elif self.peer.is_overasked:
+            per_second = self.pump.stranger_frames_per_second
+        if per_second:
+            self.count_frames(per_second)
 
     def count_frames(self, per_second: int) -> None:
-        """Who sends more is read no faster: what is too much waits in its socket."""
+        """Who sends more is read no faster: what is too much waits in its socket, and what was read of it here."""
         now_ms = self.pump.clock.real_ms()
         if now_ms - self.counted_ms >= 1_000:
             self.counted_ms = now_ms
@@ -83,9 +99,16 @@ class ClientConnection(asyncio.Protocol):
             self.set_reading(False)
             self.slowing = self.pump.clock.call_at(self.pump.clock.now_ms() + wait_ms, self.read_again)
 
+    @property
+    def is_slowed(self) -> bool:
+        return self.slowing is not None
+
     def read_again(self) -> None:
         self.slowing = None
-        self.set_reading(self.pump.may_read() and not self.peer.has_commands)
+        if self.peer.has_unread:
+            self.pump.read_later(self)
+        else:
+            self.set_reading(self.pump.may_read() and not self.peer.has_commands)
 
     def eof_received(self) -> None:
         """The transport closes itself. A client that has stopped sending gets no more deliveries."""
@@ -100,7 +123,9 @@ class ClientConnection(asyncio.Protocol):
                 timer.cancel()
         if self.on_lost is not None:
             self.on_lost(self)
-        if isinstance(error, OSError) and not self.is_closing:
+        if self.peer.is_authorised and self.peer.has_unread:
+            self.read_what_came()
+        if isinstance(error, OSError) and not self.is_closing and self.peer.is_authorised:
             self.read_the_rest()
         log.debug("namespace=%s client=%s gone%s", self.pump.name, self.where, f": {error}" if error else "")
         try:
@@ -108,6 +133,13 @@ class ClientConnection(asyncio.Protocol):
         except Exception as fault:
             self.fail(fault)
         self.pump.mark_dirty(self)
+
+    def read_what_came(self) -> None:
+        """Its last words: they were received, and are heard before it is forgotten."""
+        try:
+            self.peer.receive(b"", self.pump.clock.real_ms())
+        except Exception as error:
+            self.fail(error)
 
     def pause_writing(self) -> None:
         self.peer.set_writable(False, self.pump.clock.real_ms())
@@ -140,15 +172,44 @@ class ClientConnection(asyncio.Protocol):
         if transport is None or self.is_lost or transport.is_closing():
             return
         transport.writelines(parts)
-        if transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
+        waiting = transport.get_write_buffer_size()
+        if waiting != self.output_paid:
+            self.pay_output(waiting)
+        if waiting > OUTPUT_BYTES_MAX:
             log.warning("namespace=%s client=%s does not read: closed", self.pump.name, self.where)
+            self.abort()
+        elif self.peer.account.is_over:
+            self.tell_overdrawn(waiting)
+
+    def pay_output(self, waiting: int) -> None:
+        """What the client does not read is held for it."""
+        self.peer.account.charge(waiting - self.output_paid)
+        self.output_paid = waiting
+
+    def weigh(self) -> None:
+        """Once a second: what was waiting may have been read, and nothing written since."""
+        if self.output_paid and self.transport is not None and not self.is_lost:
+            self.pay_output(self.transport.get_write_buffer_size())
+
+    def end_overdrawn(self) -> None:
+        """Somebody else needs the room, and this client holds most of it."""
+        self.peer.close(QuotaExceeded(self.peer.account.why()))
+        self.write(self.peer.take_output())
+        self.pump.mark_dirty(self)
+
+    def tell_overdrawn(self, waiting: int) -> None:
+        """It is closed; who has much to read is not waited for."""
+        if not self.is_end_told:
+            self.is_end_told = True
+            log.warning("namespace=%s client=%s makes the broker hold too much: closed", self.pump.name, self.where)
+        if waiting > LAST_READ_BYTES:
             self.abort()
 
     def set_reading(self, is_reading: bool) -> None:
         transport = self.transport
         if is_reading == self.is_reading or transport is None or self.is_lost or transport.is_closing():
             return
-        if is_reading and self.slowing is not None:
+        if is_reading and (self.slowing is not None or self.peer.has_unread):
             return
         self.is_reading = is_reading
         if is_reading:

@@ -19,6 +19,7 @@ from spillway.dialect.rights import MANAGE, AccessRule, Rights
 from spillway.model import limits
 from spillway.model.access import NAMESPACE_SCOPE, access_name_problem, rights_names, rights_of, rights_problem
 from spillway.server.files import PRIVATE, write_whole
+from spillway.store.own_files import open_own, read_own, tighten_own
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,6 @@ FIELDS: Final = ("rights", "primary_key", "secondary_key")
 # Keys that somebody wrote into the file himself, to keep the connection strings of another broker.
 GIVEN_KEY_CHARS_MIN: Final = 16
 GIVEN_KEY_CHARS_MAX: Final = 256
-OTHERS: Final = 0o077
 
 
 class BadKeyFile(Exception):
@@ -53,14 +53,16 @@ def read_rules(data: Path) -> list[AccessRule] | None:
     """The rules of this data directory, or None if it has no key file yet."""
     path = data / FILE_NAME
     try:
-        text = path.read_text()
+        content = read_own(path)
     except FileNotFoundError:
         return None
-    except UnicodeDecodeError:
-        text = ""
+    return parse_rules(path, content)
+
+
+def parse_rules(path: Path, content: bytes) -> list[AccessRule]:
     try:
-        values = json.loads(text, object_pairs_hook=each_once)
-    except (ValueError, RecursionError):
+        values = json.loads(content, object_pairs_hook=each_once)
+    except (ValueError, RecursionError):  # a UnicodeDecodeError is a ValueError
         values = None
     if not isinstance(values, dict) or not values:
         raise BadKeyFile(f"{path} holds no key; restore it, or remove it and a new key is made")
@@ -120,19 +122,19 @@ def write_rules(data: Path, rules: list[AccessRule]) -> None:
 
 
 @contextlib.contextmanager
-def locked(data: Path) -> Iterator[None]:
-    """Two commands that change the file do so one after the other."""
-    file = os.open(data / LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, PRIVATE)
+def locked(data: Path, is_waiting: bool = True) -> Iterator[None]:
+    """Two commands that change the file do so one after the other. BlockingIOError: it is another's, and no waiting."""
+    file = open_own(data / LOCK_NAME, os.O_CREAT | os.O_RDWR, PRIVATE)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX if is_waiting else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(file)
 
 
-def ensure_rules(data: Path) -> list[AccessRule]:
+def ensure_rules(data: Path, is_waiting: bool = True) -> list[AccessRule]:
     """The rules of this directory, with the one that may do everything among them: it is made if missing."""
-    with locked(data):
+    with locked(data, is_waiting):
         found = read_rules(data) or []
         rules = with_root(found)
         if len(rules) > len(found):
@@ -149,10 +151,8 @@ def with_root(rules: list[AccessRule]) -> list[AccessRule]:
 
 def tighten(path: Path) -> None:
     """Copied or restored by hand it may be readable by others: no longer."""
-    mode = path.stat().st_mode
-    if mode & OTHERS:
+    if tighten_own(path, PRIVATE):
         log.warning("%s could be read by others; now only its owner can", path)
-        path.chmod(PRIVATE)
 
 
 def read_key(data: Path) -> str | None:
@@ -180,8 +180,11 @@ def served_rules(data: Path, is_development: bool, is_made: bool = True) -> list
     """
     if not is_development:
         return ensure_rules(data) if is_made else read_rules(data) or []
-    others = [rule for rule in read_rules(data) or [] if rule.name != KEY_NAME]
-    return [AccessRule(KEY_NAME, MANAGE, DEVELOPMENT_KEY), *others]
+    return development_rules(read_rules(data) or [])
+
+
+def development_rules(rules: list[AccessRule]) -> list[AccessRule]:
+    return [AccessRule(KEY_NAME, MANAGE, DEVELOPMENT_KEY), *(rule for rule in rules if rule.name != KEY_NAME)]
 
 
 def root_rights(key: str) -> Rights:
@@ -191,40 +194,6 @@ def root_rights(key: str) -> Rights:
 def is_key_known(rights: Rights) -> bool:
     """Whether anybody can sign a token: one of the keys is the emulator's."""
     return any(rule.has_key(DEVELOPMENT_KEY) for rule in rights.book.of(NAMESPACE_SCOPE))
-
-
-class KeyWatch:
-    """Notices that the key file was changed while the broker runs."""
-
-    def __init__(self, data: Path, is_development: bool) -> None:
-        self.data = data
-        self.is_development = is_development
-        self.seen = self.stamp()
-
-    def stamp(self) -> tuple[int, int, int]:
-        """Another one for every file that takes its place."""
-        try:
-            found = (self.data / FILE_NAME).stat()
-        except OSError:
-            return (0, 0, 0)
-        return (found.st_ino, found.st_mtime_ns, found.st_size)
-
-    def look(self) -> list[AccessRule] | None:
-        """The rules from now on, or None: nothing has changed, or nothing that can be used."""
-        stamp = self.stamp()
-        if stamp == self.seen:
-            return None
-        self.seen = stamp
-        if stamp == (0, 0, 0):
-            log.error("%s is gone: the rules stay as they are until the next start", self.data / FILE_NAME)
-            return None
-        try:
-            rules = served_rules(self.data, self.is_development)
-        except (BadKeyFile, OSError) as error:
-            log.error("the rules stay as they are: %s", error)
-            return None
-        self.seen = self.stamp()
-        return rules
 
 
 def connection_string(

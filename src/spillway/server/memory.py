@@ -27,6 +27,11 @@ def resident_bytes() -> int | None:
 def give_back_free() -> None:
     """Python frees what it no longer needs; the C library keeps it, unless it is asked to give it back."""
     gc.collect()
+    trim_free()
+
+
+def trim_free() -> None:
+    """The same without looking for garbage: a few milliseconds."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
     if trim is not None:
         trim(0)

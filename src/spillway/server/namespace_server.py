@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from spillway.broker.commands import AddRule, CreateEntity, RemoveRule, Request, UpdateEntity
-from spillway.broker.describing import kind_of
+from spillway.broker.describing import describe, kind_of
 from spillway.broker.effects import Failed
 from spillway.broker.entity import Entity
 from spillway.broker.namespace import Namespace
@@ -21,12 +21,14 @@ from spillway.dialect.properties import EncodedAccess
 from spillway.dialect.rights import AccessRule, Rights
 from spillway.model import limits
 from spillway.model.access import NAMESPACE_SCOPE, access_changes
+from spillway.model.budget import Account, Budget, connection_bytes_max, namespace_budget, process_budget
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, settings_from_json
 from spillway.model.errors import ArgumentError, EntityAlreadyExists, NotAllowed
 from spillway.model.quotas import Quotas
 from spillway.model.rules import Rule
 from spillway.server.audit import AuditLog, ClientAudit
 from spillway.server.clock import BrokerClock, Clock, MovableClock, Timer
+from spillway.server.connection import ClientConnection
 from spillway.server.listener import Door, Http, Listener, bind
 from spillway.server.lobby import Lobby
 from spillway.server.numbers import Numbers, Tracking
@@ -37,8 +39,10 @@ from spillway.store.journal import Journal
 log = logging.getLogger(__name__)
 
 FINISH_S: Final = 10.0  # for what was taken from the sockets to become durable
+COUNTED_MAX: Final = 1_000  # entities whose counts one answer has
 REST_S: Final = 30.0  # for what is due after the clock was moved
 GOODBYE_S: Final = 2.0  # for clients to read our close and answer it
+RELIEVED_BYTES_MIN: Final = 1 * limits.MIB  # for whom less is held is not what has filled the memory
 REVIEW_EVERY_MS: Final = 200  # grants are looked at again when rules change: at once, but not for each of a thousand
 FIXED_CLOCK_TEXT: Final = (
     "The clock of this namespace cannot be moved: start the broker with --movable-clock, or with --dev."
@@ -69,6 +73,7 @@ class NamespaceServer:
         on_fatal: Callable[[BaseException], None],
         http: Http | None = None,
         make_clock: Callable[[int], Clock] = BrokerClock,
+        budget: Budget | None = None,
     ) -> None:
         """Reads what is remembered. Raises what the journal raises if that cannot be trusted."""
         self.options = options
@@ -81,6 +86,7 @@ class NamespaceServer:
         self.clock = make_clock(catalogue.clock_ms)
         self.created_ms = catalogue.created_ms or self.clock.now_ms()
         quotas = options.quotas
+        self.budget = budget or namespace_budget(process_budget(quotas), 1)
         self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess(), quotas, rights.book)
         self.audit = AuditLog(options.name, rights.book, self.clock)
         self.pump = Pump(options.name, self.core, journal, self.clock, self.numbers, self.loop, on_fatal)
@@ -95,19 +101,35 @@ class NamespaceServer:
         self.reviewed_revision = rights.book.revision
         self.reviewed_ms = 0
         self.review_timer: Timer | None = None
-        self.watch = ThrottleWatch(options.name, self.core.throttle, self.pump.tell)
-        self.pump.on_tick += [self._sweep_lobby, self.watch.look]
+        self.watch = ThrottleWatch(options.name, self.core.throttle, self.pump.tell, relieve=self.relieve)
+        self._look_at_wall(0)
+        self.pump.on_tick += [self._look_at_wall, self._sweep_lobby, self._weigh, self.watch.look]
         self.pump.on_turn.append(self.look_at_rules)
 
     def make_peer(self, is_plain_allowed: bool, where: str = "") -> Peer:
-        options = PeerOptions(self.options.name, self.options.quotas, ClientAudit(self.audit, where))
+        account = Account(self.budget, connection_bytes_max(self.budget))
+        options = PeerOptions(self.options.name, self.options.quotas, ClientAudit(self.audit, where), account)
         return Peer(
             options, self.core, self.rights, self.numbers, self.tracking, is_plain_allowed, self.clock.real_ms()
         )
 
+    def _look_at_wall(self, now_ms: int) -> None:
+        """Tokens end by the machine's clock, also when somebody has set it."""
+        self.rights.wall_ahead_ms = self.clock.wall_ms() - self.clock.real_ms()
+
     def _sweep_lobby(self, now_ms: int) -> None:
         self.lobby.sweep(self.clock.real_ms())
         self.door.sweep(self.clock.real_ms())
+
+    def _weigh(self, now_ms: int) -> None:
+        for connection in self.pump.connections:
+            if isinstance(connection, ClientConnection):
+                connection.weigh()
+
+    def relieve(self, excess_bytes: int) -> None:
+        """The process is near its limit: if it is clients for which it holds much, the largest go until it is half."""
+        budget = self.budget
+        budget.make_room(max(budget.bytes_max // 2, budget.bytes_used - excess_bytes), None, RELIEVED_BYTES_MIN)
 
     @property
     def port(self) -> int:
@@ -128,10 +150,39 @@ class NamespaceServer:
             "subscriptions": kinds[SUBSCRIPTION],
             "messages": sum(entity.counters.total for entity in self.core.directory.by_id.values()),
             "connections": len(self.pump.connections),
-            "is_disk_nearly_full": self.core.throttle.is_disk_full,
+            "is_disk_nearly_full": self.core.throttle.disk.is_low,
+            "is_disk_full": self.core.throttle.disk.is_full,
             "refused_connections": self.door.refused_count,
+            "held_bytes": self.budget.bytes_used,
+            "ended_for_memory": self.budget.ended_count,
             "refused_as_busy": dict(self.core.throttle.refused),
+            "rows_set_apart": self.journal.set_apart_count,
+            "incidents": self.core.incidents.count,
+            "set_apart": [
+                {"path": apart.path, "since_ms": apart.since_ms, "reason": apart.reason}
+                for apart in self.core.incidents.families()
+            ],
         }
+
+    def counts(self) -> dict[str, object]:
+        """What its entities hold, the first of them by name."""
+        found = [
+            entity for entity in self.core.directory.by_id.values() if kind_of(entity) in (QUEUE, TOPIC, SUBSCRIPTION)
+        ]
+        found.sort(key=lambda entity: entity.path.lower())
+        shown = [describe(entity) for entity in found[:COUNTED_MAX]]
+        entities = [
+            {
+                "path": each.path,
+                "kind": each.kind,
+                "active": each.counters.active,
+                "scheduled": each.counters.scheduled,
+                "deferred": each.counters.deferred,
+                "dead_letters": each.dead_letter_count,
+            }
+            for each in shown
+        ]
+        return {"entities": entities, "left_out": len(found) - len(shown)}
 
     # -- shared access rules ----------------------------------------------------------------------------------------
 
@@ -238,6 +289,18 @@ class NamespaceServer:
             self.review_timer.cancel()
         self.pump.stop()
         self.journal.close()
+
+    @property
+    def is_failed(self) -> bool:
+        """Its store has failed: nothing of it is served any more."""
+        return self.pump.is_failed
+
+    def abandon(self) -> None:
+        """After its store has failed: nobody is let in any more. Those that were in are cut off already."""
+        for listener in self.listeners:
+            listener.stop()
+        self.listeners.clear()
+        self.lobby.clear_silent()
 
     async def finish(self, goodbye_s: float) -> None:
         self.pump.hold(True)

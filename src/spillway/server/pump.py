@@ -12,10 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from spillway.broker.commands import Command, DiskNearlyFull, Loaded, Request, SaveLedger, Undelivered
+from spillway.broker.commands import Command, DiskMeasured, Loaded, Request, SaveLedger, Undelivered
 from spillway.broker.decided import Decided
+from spillway.broker.disk_room import FULL, LOW, PLENTY, level_of
 from spillway.broker.effects import Answer, Deliver, Dropped, Effect, Load, Report, Restarted
 from spillway.model import limits
+from spillway.model.budget import Account
 from spillway.model.errors import BrokerError, ConnectionForced
 from spillway.model.quotas import NO_LIMIT
 from spillway.model.records import Rows, Turn
@@ -30,6 +32,8 @@ TICK_MS: Final = 1_000  # heartbeats, tokens, disk space: looked at this often, 
 
 class Core(Protocol):
     """What the pump asks of `broker.namespace.Namespace`."""
+
+    is_store_behind: bool  # what it has last done by itself is not durable yet: no more of it
 
     def apply(self, commands: list[Command], now_ms: int) -> Decided: ...
     def next_due_ms(self) -> int: ...
@@ -46,10 +50,20 @@ class PumpedPeer(Protocol):
     @property
     def is_closed(self) -> bool: ...
     @property
+    def is_closing(self) -> bool: ...
+    @property
     def is_authorised(self) -> bool: ...
     @property
     def frames_count(self) -> int: ...
-    def receive(self, data: bytes, now_ms: int) -> None: ...
+    @property
+    def account(self) -> Account: ...
+    @property
+    def has_unread(self) -> bool: ...
+    @property
+    def unread_bytes(self) -> int: ...
+    @property
+    def is_overasked(self) -> bool: ...
+    def receive(self, data: bytes, now_ms: int, frames_max: int = ...) -> None: ...
     def take_commands(self, count_max: int, bytes_max: int) -> list[Command]: ...
     def perform(self, effect: Effect, now_ms: int) -> bool: ...
     def take_output(self) -> list[bytes]: ...
@@ -75,6 +89,10 @@ class Pumped(Protocol):
     @property
     def is_lost(self) -> bool:
         """The socket has gone: nothing can be written any more."""
+
+    @property
+    def is_slowed(self) -> bool:
+        """It has sent too many frames: what came of it is read later."""
 
     def write(self, parts: list[bytes]) -> None: ...
     def close_when_written(self) -> None: ...
@@ -114,18 +132,24 @@ class Pump:
         self.owners: dict[int, Pumped] = {}  # link or request number -> who asked
         self.asked: dict[int, asyncio.Future[Answer]] = {}  # request number -> who waits inside this process
         self.dirty: dict[Pumped, None] = {}  # has commands or output not yet looked at, in order of arrival
+        self.unread: dict[Pumped, None] = {}  # has sent more frames than were read at once, in the order of their turns
+        self.frames_left: int = limits.FRAMES_PER_TURN_MAX  # of all peers, until the next turn
         self.own_commands: list[Command] = []  # answers of the store, returned deliveries, requests from inside
         self.waiting: deque[Waiting] = deque()
         self.loads_out = 0  # asked of the journal and not answered yet
         self.last_ticket = 0
+        self.chores_ticket = 0  # of the last turn in which the core did something by itself
         self.is_scheduled = False
         self.pending_bytes_pause: int = limits.PENDING_BYTES_PAUSE
         self.frames_per_second: int = NO_LIMIT  # of one connection
+        self.stranger_frames_per_second: int = limits.STRANGER_FRAMES_PER_SECOND  # of one without a token
         self.held_bytes = 0  # of all connections: read, and not yet decided
         self.is_paused = False  # too much is waiting for the disk: no socket is read
         self.is_held = False
-        self.is_disk_full = False
+        self.disk_level = PLENTY
+        self.free_bytes_told: int = limits.DISK_WATCHED_BYTES  # to the core
         self.is_over = False  # failed or stopped: nothing more is decided
+        self.is_failed = False
         self.timer: Timer | None = None
         self.timer_due_ms = 0
         self.ticker: Timer | None = None
@@ -155,17 +179,69 @@ class Pump:
             return
         now_ms = self.clock.now_ms()
         try:
+            self.look_at_disk()
+            self.read_on()
             commands = self.take_commands()
             if commands or 0 < self.core.next_due_ms() <= now_ms:
                 self.remember(self.core.apply(commands, now_ms))
-            for callback in self.on_turn:
-                callback(now_ms)
+            self.tell_of_turn(now_ms)
             self.flush()
             self.look_at_bytes()
             self.set_timer(now_ms)
             self.tell_waiters()
         except Exception as error:  # the core or this room broke its own rules: its state cannot be trusted
             self.on_failed(error)
+
+    def tell_of_turn(self, now_ms: int) -> None:
+        for callback in self.on_turn:
+            try:
+                callback(now_ms)
+            except Exception as error:  # whatever it looks after, the line goes on
+                log.error("namespace=%s a fault of the broker after a turn", self.name, exc_info=error)
+
+    def read(self, connection: Pumped, data: bytes) -> None:
+        """What came from a socket, as far as its share of frames goes; the rest of it has its turn with the others'."""
+        if connection in self.unread:
+            self.read_some(connection, data, 0)  # behind what it has sent before
+        else:
+            self.read_some(connection, data, self.share_of(connection.peer))
+        self.on_read(connection, len(data))
+
+    def share_of(self, peer: PumpedPeer) -> int:
+        """Strangers share what is left of a turn; who has shown a right to be here is always heard a little."""
+        if not peer.is_authorised:
+            return min(self.frames_left // limits.STRANGER_FRAME_WEIGHT, limits.FRAMES_PER_VISIT_MIN)
+        return max(min(self.frames_left, limits.FRAMES_PER_VISIT_MAX), limits.FRAMES_PER_VISIT_MIN)
+
+    def read_some(self, connection: Pumped, data: bytes, frames_max: int) -> None:
+        peer = connection.peer
+        before = peer.frames_count
+        weight = 1 if peer.is_authorised else limits.STRANGER_FRAME_WEIGHT
+        try:
+            peer.receive(data, self.clock.real_ms(), frames_max)
+        except Exception as error:
+            connection.fail(error)
+        self.frames_left -= max(peer.frames_count - before, 1) * weight
+        if peer.has_unread:
+            self.read_later(connection)
+
+    def read_later(self, connection: Pumped) -> None:
+        self.unread[connection] = None
+        connection.set_reading(False)
+        self.mark_dirty(connection)
+
+    def read_on(self) -> None:
+        """A turn's worth of frames of those who have sent more than was read at once, one peer after the other."""
+        self.frames_left = limits.FRAMES_PER_TURN_MAX
+        for connection in list(self.unread):
+            if self.frames_left <= 0:
+                break
+            del self.unread[connection]
+            if not (connection.is_slowed or connection.is_lost or connection.peer.has_commands):
+                self.dirty[connection] = None
+                self.read_some(connection, b"", max(self.share_of(connection.peer), 1))
+            elif connection.peer.has_commands:
+                self.unread[connection] = None  # what it has said is decided first
 
     def take_commands(self) -> list[Command]:
         commands = self.own_commands
@@ -190,6 +266,9 @@ class Pump:
         is_waited_for = decided.turn.is_waited_for()
         if is_waited_for:
             self.submit(decided.turn, spoken)
+            if decided.has_done_chores:
+                self.chores_ticket = self.last_ticket
+                self.core.is_store_behind = True
         elif spoken and self.waiting:
             self.waiting[-1].effects.extend(spoken)
         if not is_waited_for and not decided.turn.is_empty():
@@ -215,6 +294,8 @@ class Pump:
         if self.is_over:
             return
         real_ms = self.clock.real_ms()
+        if ticket >= self.chores_ticket:
+            self.core.is_store_behind = False
         while self.waiting and self.waiting[0].ticket <= ticket:
             self.release(self.waiting.popleft().effects, real_ms)
         self.wake()
@@ -279,30 +360,36 @@ class Pump:
         dirty = self.dirty
         self.dirty = {}
         for connection in dirty:
-            peer = connection.peer
             try:
-                parts = peer.take_output()
+                self.flush_one(connection)
             except Exception as error:
                 connection.fail(error)
-                continue
-            if parts:
-                connection.write(parts)
-            for number in peer.take_forgotten():
-                self.owners.pop(number, None)
-            if peer.has_commands:
-                self.dirty[connection] = None
-                connection.set_reading(False)
-                continue
-            self.held_bytes -= connection.held_bytes
-            connection.held_bytes = 0
-            if connection.is_lost:
-                self.connections.pop(connection, None)
-            else:
-                connection.set_reading(self.may_read())
-                if peer.is_closed:
-                    connection.close_when_written()
-        if self.dirty or self.own_commands:
+        if self.dirty or self.own_commands or self.unread:
             self.wake()
+
+    def flush_one(self, connection: Pumped) -> None:
+        peer = connection.peer
+        parts = peer.take_output()
+        if parts:
+            connection.write(parts)
+        for number in peer.take_forgotten():
+            self.owners.pop(number, None)
+        if peer.has_commands:
+            self.dirty[connection] = None
+            connection.set_reading(False)
+            return
+        # What strangers have sent and was not read is little for each of them; others do not wait for it.
+        is_counted = peer.has_unread and peer.is_authorised and not connection.is_lost
+        unread_bytes = peer.unread_bytes if is_counted else 0
+        self.held_bytes -= connection.held_bytes - unread_bytes
+        connection.held_bytes = unread_bytes
+        if connection.is_lost:
+            self.unread.pop(connection, None)
+            self.connections.pop(connection, None)
+        else:
+            connection.set_reading(self.may_read())
+            if peer.is_closed or (peer.has_unread and peer.is_closing):
+                connection.close_when_written()
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -419,17 +506,18 @@ class Pump:
         now_ms = self.clock.now_ms()
         real_ms = self.clock.real_ms()
         self.ticker = self.clock.call_at(now_ms + TICK_MS, self.tick)
-        for connection in list(self.connections):
-            due_ms = connection.peer.next_due_ms()
-            if 0 < due_ms <= real_ms and not connection.is_lost:
-                try:
-                    connection.peer.tick(real_ms)
-                except Exception as error:
-                    connection.fail(error)
-                self.mark_dirty(connection)
         for callback in self.on_tick:
             callback(now_ms)
-        self.look_at_disk()
+        for connection in list(self.connections):
+            try:
+                due_ms = connection.peer.next_due_ms()
+                if 0 < due_ms <= real_ms and not connection.is_lost:
+                    self.mark_dirty(connection)
+                    connection.peer.tick(real_ms)
+            except Exception as error:
+                connection.fail(error)
+        if self.look_at_disk():
+            self.wake()
         if self.core.has_counted():
             self.own_commands.append(SaveLedger())
             self.wake()
@@ -452,13 +540,21 @@ class Pump:
         self.tick()
         self.wake()
 
-    def look_at_disk(self) -> None:
-        """Below the reserve the core refuses sends; receiving and settling go on and make room."""
-        is_full = self.journal.free_bytes < limits.DISK_RESERVE_BYTES
-        if is_full != self.is_disk_full:
-            self.is_disk_full = is_full
-            log.warning("namespace=%s %s", self.name, DISK_FULL_TEXT if is_full else "there is disk space again")
-            self.tell(DiskNearlyFull(is_full))
+    def look_at_disk(self) -> bool:
+        """Before every turn: the core knows how much may be written in it. Whether there is news for it.
+
+        A client can fill the reserve faster than once a second; with plenty of space the core need not know how much.
+        """
+        free_bytes = min(self.journal.free_bytes, limits.DISK_WATCHED_BYTES)
+        if free_bytes == self.free_bytes_told:
+            return False
+        self.free_bytes_told = free_bytes
+        self.own_commands.insert(0, DiskMeasured(free_bytes))
+        level = level_of(free_bytes)
+        if level != self.disk_level:
+            self.disk_level = level
+            log.warning("namespace=%s %s", self.name, DISK_TEXTS[level])
+        return True
 
     # -- ends -------------------------------------------------------------------------------------------------------
 
@@ -467,6 +563,7 @@ class Pump:
         if self.is_over:
             return
         self.is_over = True
+        self.is_failed = True
         self.waiting.clear()
         for connection in list(self.connections):
             connection.abort()
@@ -474,7 +571,8 @@ class Pump:
 
     def is_idle(self) -> bool:
         """Everything taken from the sockets so far is decided, durable and spoken."""
-        return not (self.waiting or self.dirty or self.own_commands or self.is_scheduled or self.core.held_bytes)
+        is_heard = not (self.dirty or self.unread or self.own_commands or self.is_scheduled)
+        return is_heard and not (self.waiting or self.core.held_bytes)
 
     def is_at_rest(self) -> bool:
         """Idle, and whatever is due by now has happened too."""
@@ -511,6 +609,14 @@ class Pump:
         self.timer = self.ticker = None
 
 
-DISK_FULL_TEXT: Final = (
-    f"less than {limits.DISK_RESERVE_BYTES // limits.MIB} MB of disk space left: sends are refused until there is more"
-)
+DISK_TEXTS: Final = {
+    PLENTY: "there is disk space again",
+    LOW: (
+        f"less than {limits.DISK_RESERVE_BYTES // limits.MIB} MB of disk space left: nothing that clients want to add "
+        "is taken until there is more"
+    ),
+    FULL: (
+        f"less than {limits.DISK_FULL_BYTES // limits.MIB} MB of disk space left: messages are received and deleted, "
+        "and nothing else is written until there is more"
+    ),
+}

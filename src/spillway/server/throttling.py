@@ -8,10 +8,13 @@ from spillway.broker.commands import Command, MemoryMeasured
 from spillway.broker.throttle import Throttle
 from spillway.model import limits
 from spillway.model.quotas import NO_LIMIT
-from spillway.server.memory import give_back_free, resident_bytes
+from spillway.server.memory import give_back_free, resident_bytes, trim_free
 
 log = logging.getLogger(__name__)
 
+# Before anybody is refused: what is free is given back, and who makes us hold most is ended.
+NEAR_PERCENT: Final = 85
+TRIM_EVERY_MS: Final = 2_000
 GIVE_BACK_EVERY_MS: Final = 10_000  # it stops everything for some milliseconds
 
 
@@ -25,14 +28,19 @@ class ThrottleWatch:
         tell: Callable[[Command], None],
         measure: Callable[[], int | None] = resident_bytes,
         give_back: Callable[[], None] = give_back_free,
+        relieve: Callable[[int], None] | None = None,
+        trim: Callable[[], None] = trim_free,
     ) -> None:
         self.name = name
         self.throttle = throttle
         self.tell = tell
         self.measure = measure
         self.give_back = give_back
+        self.relieve = relieve  # end clients that make us hold about so many bytes
         self.is_over = False
         self.gave_back_ms = -GIVE_BACK_EVERY_MS
+        self.trim = trim
+        self.trimmed_ms = -TRIM_EVERY_MS
         self.seen: dict[str, int] = dict(throttle.refused)
         self.last_ms: dict[str, int] = {}  # by limit that throttles: when it was last seen to refuse
 
@@ -54,6 +62,13 @@ class ThrottleWatch:
         if used is None:
             return
         bytes_max = self.throttle.memory.bytes_max
+        near = bytes_max * NEAR_PERCENT // 100
+        if used >= near and now_ms - self.trimmed_ms >= TRIM_EVERY_MS:
+            self.trimmed_ms = now_ms
+            self.trim()
+            used = self.measure() or used
+            if used >= near and self.relieve is not None:
+                self.relieve(used - near)
         if used >= bytes_max and now_ms - self.gave_back_ms >= GIVE_BACK_EVERY_MS:
             self.gave_back_ms = now_ms
             self.give_back()

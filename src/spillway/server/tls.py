@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spillway.server.files import PRIVATE, READABLE, write_whole
+from spillway.store.own_files import read_own, refuse_link
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -70,8 +71,10 @@ def server_names(host: str) -> list[str]:
 
 
 def is_good(files: CertificateFiles, names: list[str], now: datetime) -> bool:
+    for path in (files.ca, files.ca_key, files.server, files.about):
+        refuse_link(path)
     try:
-        about = json.loads(files.about.read_text())
+        about = json.loads(read_own(files.about))
         ends = min(datetime.fromisoformat(about["server_ends"]), datetime.fromisoformat(about["ca_ends"]))
         has_names = set(names) <= set(about["names"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -117,8 +120,8 @@ def read_ca(files: CertificateFiles, now: datetime) -> "tuple[x509.Certificate, 
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        ca = x509.load_pem_x509_certificate(files.ca.read_bytes())
-        key = load_pem_private_key(files.ca_key.read_bytes(), None)
+        ca = x509.load_pem_x509_certificate(read_own(files.ca))
+        key = load_pem_private_key(read_own(files.ca_key), None)
     except (OSError, ValueError):
         return None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != ca.public_key():

@@ -10,10 +10,14 @@ from spillway.server.clock import Clock
 
 @dataclass(frozen=True)
 class Verdict:
-    """`problem` is what to answer, or None if the token allows it; `rule` whose key signed the token."""
+    """`problem` is what to answer, or None if the token allows it; `rule` whose key signed the token.
+
+    `is_good`: the token is, though the right may be missing.
+    """
 
     problem: str | None
     rule: str = ""
+    is_good: bool = False
 
 
 class TokenGate:
@@ -26,25 +30,25 @@ class TokenGate:
         self.lacking_text = lacking_text
         self.bad_text = bad_text
 
-    def judge(self, token: str, path: str, sent: str, where: str) -> Verdict:
-        """JavaScript signs the whole URL that it sends, query included; others sign a path or the namespace."""
+    def judge(self, token: str, path: str, sent: str, host: str, where: str) -> Verdict:
+        """JavaScript signs the whole URL that it sends, query included; others a path, the namespace or its host."""
         try:
-            grant = self.rights.check_token(token, path, self.clock.real_ms(), also=sent)
+            grant = self.rights.check_token(token, path, self.clock.wall_ms(), also=sent, host=host)
         except Unauthorized as error:
             self.audit.refused(where, "http", claimed_rule(token), path, error.description)
             return Verdict(self.bad_text)
         denied = self.denial(grant, path, MANAGE)
         if denied is not None:
             self.audit.refused(where, "http", grant.rule_name, path, denied.description)
-            return Verdict(self.lacking_text)
-        return Verdict(None, grant.rule_name)
+            return Verdict(self.lacking_text, grant.rule_name, is_good=True)
+        return Verdict(None, grant.rule_name, is_good=True)
 
     def may_send(self, tokens: list[str], path: str, host: str, where: str) -> bool:
         """JavaScript signs the name of the host alone."""
         why = "no token for it came with the request"
         for token in tokens:
             try:
-                grant = self.rights.check_token(token, path, self.clock.real_ms(), also=f"{host}/{path}")
+                grant = self.rights.check_token(token, path, self.clock.wall_ms(), also=f"{host}/{path}")
             except Unauthorized as error:
                 why = error.description
                 continue
@@ -58,4 +62,4 @@ class TokenGate:
     def denial(self, grant: Grant, path: str, right: int) -> Unauthorized | None:
         grants = Grants()
         grants.add(grant)
-        return authorise(grants, path, right, self.clock.real_ms())
+        return authorise(grants, path, right, self.clock.wall_ms())

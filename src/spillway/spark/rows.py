@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, decode_value
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget
 from spillway.amqp.message import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -17,9 +17,9 @@ from spillway.amqp.message import (
     decode_header,
     decode_map,
     decode_properties,
+    decode_sequences,
     split_sections,
 )
-from spillway.amqp.types import Described
 from spillway.client import ReceivedMessage
 from spillway.dialect.annotations import (
     DEAD_LETTER_DESCRIPTION,
@@ -135,21 +135,8 @@ def body_bytes(raw: bytes, sections: Sections) -> bytes:
             return bytes(value)
         return json.dumps(plain_value(value)).encode()
     if kind == AMQP_SEQUENCE:
-        return json.dumps(plain_value(_sequences(raw, sections))).encode()
+        return json.dumps(plain_value(decode_sequences(raw, sections))).encode()
     return b""
-
-
-def _sequences(raw: bytes, sections: Sections) -> list[object]:
-    """The items of all its sections, one after the other."""
-    body = sections.body
-    found: list[object] = []
-    at = body.start
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
-    while at < body.end:
-        value, at = decode_value(raw, at, body.end, budget)
-        assert isinstance(value, Described) and isinstance(value.value, list), "sections were checked"
-        found += value.value
-    return found
 
 
 def read_string(body: bytes) -> tuple[str | None, str | None]:
@@ -222,7 +209,7 @@ def _lock_token(row: Parts) -> str | None:
 
 _READS: Final[dict[str, Read]] = {
     "sequence_number": lambda row: _number(row, SEQUENCE_NUMBER),
-    "enqueued_sequence_number": lambda row: _number(row, ENQUEUE_SEQUENCE_NUMBER),
+    "enqueued_sequence_number": lambda row: _number(row, ENQUEUE_SEQUENCE_NUMBER) or _number(row, SEQUENCE_NUMBER),
     "enqueued_time": lambda row: _moment(_number(row, ENQUEUED_TIME)),
     "state": _state,
     "delivery_count": lambda row: row.header.delivery_count or 0,

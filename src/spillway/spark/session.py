@@ -48,6 +48,10 @@ def say_on_stderr(line: str) -> None:
     sys.stderr.flush()
 
 
+def missing_text(error: ImportError) -> str:
+    return f"Spark is not installed ({error}): {INSTALL}"
+
+
 def build_session(
     app_name: str,
     *,
@@ -65,7 +69,7 @@ def build_session(
         import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise SparkMissing(f"Spark is not installed ({error}): {INSTALL}") from None
+        raise SparkMissing(missing_text(error)) from None
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < PYSPARK_MIN:
         raise SparkMissing(f"PySpark {pyspark.__version__} is too old, 4.3 is needed: {INSTALL}")
     running = SparkSession.getActiveSession()

@@ -1,23 +1,47 @@
 """How an answer is filled from rows in order: when it is full, when it was cut, what comes next."""
 
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
+from spillway.model import limits
 from spillway.model.message import NEVER, StoredMessage
 from spillway.model.records import LoadActive, LoadActiveOfSessions, LoadDue, LoadExpired, Query, Rows
 
 
-def fill(query: Query, found: Iterable[StoredMessage | int]) -> Rows:
-    """Rows in the query's order; an int is the sequence number of a damaged one.
+class PassedOver:
+    """A row that a query is not after, and had to look at."""
+
+    def __init__(self, sequence_number: int) -> None:
+        self.sequence_number = sequence_number
+
+
+Found: TypeAlias = StoredMessage | int | PassedOver  # an int is the sequence number of a damaged row
+
+
+def fill(query: Query, found: Iterable[Found], rows_max: int = limits.QUERY_ROWS_MAX) -> Rows:
+    """Rows in the query's order.
 
     Damaged rows are reported and never counted: whoever pages on by the last message answered makes progress. Rows
-    are taken one by one, so that stopping early costs nothing.
+    are taken one by one, so that stopping early costs nothing; those that are no answer only up to `rows_max`.
     """
     rows = Rows([])
     size_bytes = 0
+    passed_count = 0
+    before_ms = query.before_ms if isinstance(query, LoadActive) else 0
     for row in found:
-        if isinstance(row, int):
-            rows.corrupt.append(row)
+        if not isinstance(row, StoredMessage):
+            passed_count += 1
+            if passed_count > rows_max:
+                rows.is_cut = True
+                break
+            if isinstance(row, int):
+                rows.corrupt.append(row)
+                rows.looked_upto = row
+            else:
+                rows.looked_upto = row.sequence_number
             continue
+        if before_ms and row.enqueued_ms >= before_ms:
+            break
         time_ms = _time_ms(query, row)
         is_due = time_ms == NEVER or time_ms <= _until_ms(query)
         if not is_due or len(rows.messages) >= query.count or (rows.messages and size_bytes > query.bytes_max):
@@ -25,6 +49,7 @@ def fill(query: Query, found: Iterable[StoredMessage | int]) -> Rows:
             rows.next_ms = time_ms
             break
         rows.messages.append(row)
+        rows.looked_upto = row.sequence_number
         size_bytes += len(row.message.raw)
     return rows
 

@@ -45,6 +45,7 @@ class Batch:
         self.ids: dict[int, list[bytes]] = {}  # packed ids of accepted messages, by entity
         self.ids_indexed: list[MessageIdsIndexed] = []
         self.ids_forgotten: dict[int, int] = {}  # upto, by entity
+        self.recounts: set[int] = set()  # entity ids
         self.clock_ms = 0
         self.last_entity_id = 0
         self.is_empty = True
@@ -70,6 +71,8 @@ class Batch:
                     self._add_rare(record)
         if turn.counters:
             self.counters.update(turn.counters)  # absolute values: the last ones stand
+        if turn.recounts:
+            self.recounts.update(turn.recounts)
         if turn.tallies:
             self.tallies.update(turn.tallies)
         if turn.ledger:

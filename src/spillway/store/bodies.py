@@ -14,7 +14,7 @@ import apsw
 from spillway.model.message import Message
 from spillway.store.batch import Batch
 from spillway.store.rows import DamagedRow
-from spillway.store.statements import STATEMENTS
+from spillway.store.statements import STATEMENTS, fetch, fetch_many
 
 CHECK_BITS: Final = 16  # of a body id, below its number
 # Counting down costs 1 to 2 us of CPU a copy, which is what writing a kilobyte less saves; half of that is chosen for
@@ -29,7 +29,7 @@ def body_id_of(number: int) -> int:
 
 def read_body(cursor: apsw.Cursor, body_id: int) -> object:
     """Its bytes; None if it is not there."""
-    for (raw,) in cursor.execute(STATEMENTS["select_body"], (body_id,)).fetchall():
+    for (raw,) in fetch(cursor, "select_body", (body_id,)):
         return raw
     return None
 
@@ -55,13 +55,20 @@ class Bodies:
         """The row of this message is taken from its place, and may be put to another by the batch under way."""
         self._held[message] = body_id
 
+    def forget(self, last_number: int) -> None:
+        """The transaction was rolled back: the last number was this, and nothing is held or counted."""
+        self.last_number = last_number
+        self._held.clear()
+        self._more.clear()
+        self.look()
+
     # -- inside a transaction: release what goes, place what comes, then settle -------------------------------------
 
     def release(self, statement: str, bounds: Iterable[tuple[int, ...]]) -> None:
         """The rows within these bounds are about to be deleted."""
         if not self.are_there:
             return
-        for (body_id,) in self._connection.executemany(STATEMENTS[statement], bounds).fetchall():
+        for (body_id,) in fetch_many(self._connection.cursor(), statement, list(bounds)):
             self._count(body_id, -1)
 
     def place(self, batch: Batch) -> dict[Message, int]:

@@ -4,7 +4,8 @@ Used by one thread at a time. Nothing is ever retried: after a failed sync the k
 the next sync would lie.
 """
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -12,9 +13,12 @@ import apsw
 from spillway.model.message import StoredMessage
 from spillway.model.records import (
     Catalogue,
+    Counters,
+    EntityPut,
     LoadActive,
     LoadActiveOfSessions,
     LoadDue,
+    LoadEntity,
     LoadExpired,
     LoadFrom,
     LoadIds,
@@ -28,34 +32,54 @@ from spillway.model.records import (
     Query,
     Rows,
 )
-from spillway.store.answers import fill, fill_each
+from spillway.store.answers import Found, PassedOver, fill, fill_each
 from spillway.store.batch import Batch
 from spillway.store.bodies import Bodies
-from spillway.store.catalogue import NO_COUNTERS, counters_checksum, meta_checksum, put_checksum, read_catalogue
+from spillway.store.catalogue import (
+    NO_COUNTERS,
+    Reading,
+    counters_checksum,
+    meta_checksum,
+    put_checksum,
+    read_catalogue,
+    read_entity,
+)
 from spillway.store.day_files import DIRECTORY_NAME, DayFiles
 from spillway.store.errors import explain
 from spillway.store.file import FORMAT, PAGE_BYTES, close_untouched, open_file
-from spillway.store.ids import answer_ids, write_ids
+from spillway.store.ids import answer_ids, mend_indexed, write_ids
 from spillway.store.ledger import LedgerTable, write_ledger
 from spillway.store.rows import (
     BODY_ID_AT,
     SEQUENCE_MASK,
+    SESSION_ID_AT,
     DamagedRow,
     columns_of,
     entity_id_of,
     row_key,
     sequence_number_of,
     stored_of,
+    text_of,
 )
 from spillway.store.sessions import answer_sessions, write_sessions
-from spillway.store.statements import STATEMENTS
+from spillway.store.set_apart import NAME as SET_APART_NAME
+from spillway.store.set_apart import SetApart
+from spillway.store.statements import STATEMENTS, each, fetch
+
+log = logging.getLogger(__name__)
 
 
 class Database:
     """The open file. After an error of SQLite, only `abandon` is called."""
 
     def __init__(
-        self, path: Path, synchronous: str = "FULL", vfs: str | None = None, days: DayFiles | None = None
+        self,
+        path: Path,
+        synchronous: str = "FULL",
+        vfs: str | None = None,
+        days: DayFiles | None = None,
+        has_index_in_memory: bool = False,
+        apart: SetApart | None = None,
     ) -> None:
         self.path = path
         self.wal_bytes = 0  # written to the log since it was last copied into the file
@@ -64,12 +88,15 @@ class Database:
         self.last_entity_id = 0
         self.last_body_number = 0
         self.graveyard: list[int] = []  # removed entities whose messages are still being deleted
-        self.connection = open_file(path, synchronous, vfs)
+        self.apart = apart or SetApart(path.with_name(SET_APART_NAME))
+        self.paths: dict[int, str] = {}  # by entity id, for who reads what is said of it
+        self._before: tuple[int, int, int, list[int]] = (0, 0, 0, [])  # what `roll_back` goes back to
+        self.connection = open_file(path, synchronous, vfs, has_index_in_memory)
         self.connection.set_wal_hook(self._on_wal)
         self._cursor = self.connection.cursor()
         self.bodies = Bodies(self.connection)
         days = days or DayFiles(path.parent / DIRECTORY_NAME, path.parent.name)
-        self.ledger = LedgerTable(self.connection, path, days)
+        self.ledger = LedgerTable(self.connection, path, days, self.apart)
 
     def _on_wal(self, connection: apsw.Connection, name: str, frames: int) -> int:
         self.wal_bytes = frames * PAGE_BYTES
@@ -77,24 +104,79 @@ class Database:
 
     def catalogue(self) -> Catalogue:
         try:
-            catalogue, self.graveyard, self.last_body_number = read_catalogue(self.connection, self.path)
+            found = read_catalogue(self.connection, self.apart)
+            catalogue = found.catalogue
+            self.graveyard, self.last_body_number = found.graveyard, found.last_body_number
             self.bodies.look()
             catalogue.ledger_minute = self.ledger.recover()
+            self.clock_ms = catalogue.clock_ms
+            self.created_ms = catalogue.created_ms
+            self.last_entity_id = catalogue.last_entity_id
+            self.bodies.last_number = self.last_body_number
+            self.paths = {row.put.entity_id: row.put.path for row in catalogue.entities}
+            self._mend(found)
         except (apsw.Error, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
-        self.clock_ms = catalogue.clock_ms
-        self.created_ms = catalogue.created_ms
-        self.last_entity_id = catalogue.last_entity_id
-        self.bodies.last_number = self.last_body_number
         return catalogue
+
+    def _mend(self, found: Reading) -> None:
+        """Write what was made anew. Without space it is made anew at every start, until there is some."""
+        try:
+            self.begin()
+            if found.is_meta_new:
+                self._put_meta(self.clock_ms, self.last_entity_id, self.last_body_number)
+            for put in found.puts:
+                self._put_entity(put)
+            for entity_id, counters in found.counters.items():
+                self._cursor.execute(STATEMENTS["put_counters"], (*_numbers_of(entity_id, counters), entity_id))
+            for entity_id in found.no_tallies:
+                self._cursor.execute(STATEMENTS["put_tally"], (None, entity_id))
+            for entity_id in found.not_removed:
+                self._cursor.execute(STATEMENTS["forget_removed"], (entity_id,))
+            is_mended = mend_indexed(self.connection, self.apart, self.paths)
+            if found.is_sound and not is_mended:
+                self.connection.execute("ROLLBACK")
+            else:
+                self.commit()
+        except apsw.FullError as error:
+            self.roll_back()
+            log.warning("%s: no space to write what was made anew: %s", self.path, error)
+
+    def _put_meta(self, clock_ms: int, last_entity_id: int, last_body_number: int) -> None:
+        meta = (FORMAT, clock_ms, last_entity_id, last_body_number, self.created_ms)
+        self._cursor.execute(STATEMENTS["put_meta"], (*meta, meta_checksum(*meta)))
+
+    def _put_entity(self, put: EntityPut) -> None:
+        new = (put.entity_id, put.kind, put.path, put.settings, put.parent_id, put_checksum(put))
+        zeros = counters_checksum(put.entity_id, NO_COUNTERS)
+        self._cursor.execute(STATEMENTS["put_entity"], (*new, zeros))
+
+    def _note_damage(self, row: DamagedRow) -> None:
+        """A message that cannot be read: never served, kept where it is, set apart once."""
+        key = row.columns[0]
+        assert isinstance(key, int), "a rowid is an integer"
+        path = self.paths.get(entity_id_of(key), f"entity {entity_id_of(key)}")
+        self.apart.note("message", key, row.columns, "its checksum does not hold", path, sequence_number_of(key))
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
+        self._keep()
         self._cursor.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         self._cursor.execute("COMMIT")
+        self._keep()
+
+    def _keep(self) -> None:
+        self._before = (self.clock_ms, self.last_entity_id, self.last_body_number, list(self.graveyard))
+
+    def roll_back(self) -> None:
+        """Nothing since `begin` has happened. Only after an error that says so: the disk had no space for it."""
+        if self.connection.in_transaction:
+            self._cursor.execute("ROLLBACK")
+        self.clock_ms, self.last_entity_id, self.last_body_number, self.graveyard = self._before
+        self.bodies.forget(self.last_body_number)
 
     def new_batch(self) -> Batch:
         return Batch(self._take)
@@ -105,7 +187,9 @@ class Database:
         if columns is None:
             return None
         row = stored_of(columns, self.bodies.read)
-        if isinstance(row, StoredMessage):
+        if isinstance(row, DamagedRow):
+            self._note_damage(row)
+        else:
             body_id = columns[BODY_ID_AT]
             if isinstance(body_id, int):
                 self.bodies.hold(row.message, body_id)
@@ -114,7 +198,7 @@ class Database:
     def _columns(self, key: int) -> tuple[object, ...] | None:
         if self.graveyard and entity_id_of(key) in self.graveyard:
             return None
-        found = self._cursor.execute(STATEMENTS["select_row"], (key,)).fetchall()
+        found = fetch(self._cursor, "select_row", (key,))
         return found[0] if found else None
 
     def write(self, batch: Batch) -> None:
@@ -144,19 +228,20 @@ class Database:
             cursor.executemany(STATEMENTS["insert_message"], active)
         if parked:
             cursor.executemany(STATEMENTS["insert_parked"], parked)
-        write_sessions(self.path, cursor, batch)
+        write_sessions(cursor, batch, self.apart, self.paths)
         if batch.ledger:
             write_ledger(cursor, batch.ledger)
-        write_ids(self.path, cursor, batch)
+        write_ids(cursor, batch)
         self.bodies.settle()
         self._write_counters(batch)
+        for entity_id in batch.recounts - batch.removed:
+            self._recount(entity_id)
 
     def _write_entities(self, batch: Batch) -> None:
         for put in batch.puts.values():
             assert put.entity_id not in self.graveyard, "entity ids are never used again"
-            new = (put.entity_id, put.kind, put.path, put.settings, put.parent_id, put_checksum(put))
-            zeros = counters_checksum(put.entity_id, NO_COUNTERS)
-            self._cursor.execute(STATEMENTS["put_entity"], (*new, zeros))
+            self._put_entity(put)
+            self.paths[put.entity_id] = put.path
         for entity_id in batch.removed:
             self._cursor.execute(STATEMENTS["remove_entity"], (entity_id,))
             self._cursor.execute(STATEMENTS["delete_sessions"], (entity_id,))
@@ -171,16 +256,7 @@ class Database:
         for entity_id, counters in batch.counters.items():
             if entity_id in batch.removed:
                 continue
-            numbers = (
-                counters.last_sequence_number,
-                counters.active,
-                counters.deferred,
-                counters.scheduled,
-                counters.hidden,
-                counters.size_bytes,
-                counters.used_ms,
-                counters_checksum(entity_id, counters),
-            )
+            numbers = _numbers_of(entity_id, counters)
             tally = tallies.pop(entity_id, None)
             if tally is None:
                 rows.append((*numbers, entity_id))
@@ -196,9 +272,25 @@ class Database:
         last_entity_id = max(self.last_entity_id, batch.last_entity_id)
         now = (clock_ms, last_entity_id, self.bodies.last_number)
         if now != (self.clock_ms, self.last_entity_id, self.last_body_number):
-            meta = (FORMAT, *now, self.created_ms)
-            self._cursor.execute(STATEMENTS["put_meta"], (*meta, meta_checksum(*meta)))
+            self._put_meta(*now)
             self.clock_ms, self.last_entity_id, self.last_body_number = now
+
+    def _recount(self, entity_id: int) -> None:
+        """Its counters are made of its rows; the broker has lost count of them (broker.incidents)."""
+        row = read_entity(self.connection, entity_id)
+        if row is None:
+            return
+        counters = row.counters
+        bounds = (row_key(entity_id, 0), row_key(entity_id, SEQUENCE_MASK))
+        active, active_bytes = self._sums("weigh_messages", bounds)
+        deferred, scheduled, hidden, parked_bytes = self._sums("weigh_parked", bounds)
+        counters.active, counters.deferred, counters.scheduled, counters.hidden = active, deferred, scheduled, hidden
+        counters.size_bytes = active_bytes + parked_bytes
+        self._cursor.execute(STATEMENTS["put_counters"], (*_numbers_of(entity_id, counters), entity_id))
+
+    def _sums(self, statement: str, bounds: tuple[int, int]) -> list[int]:
+        ((*sums,),) = fetch(self._cursor, statement, bounds)
+        return [value if isinstance(value, int) else 0 for value in sums]
 
     def bury(self, count_max: int) -> None:
         """Delete some messages of a removed entity, inside `begin` and `commit`; all at once would stop the line."""
@@ -221,21 +313,28 @@ class Database:
         if self.graveyard and query.entity_id in self.graveyard:
             return Rows([])
         if isinstance(query, (LoadSession, LoadSessions, LoadSessionNames)):
-            return answer_sessions(self.path, self._cursor, query)
+            return answer_sessions(self._cursor, query, self.apart, self.paths)
+        if isinstance(query, LoadEntity):
+            return self._entity(query.entity_id)
         if isinstance(query, LoadLedger):
             return self.ledger.page(query)
         if isinstance(query, (LoadIds, LoadIndexedIds, LoadOldIds)):
-            return answer_ids(self.path, self.connection, query)
+            return answer_ids(self.connection, query, self.apart, self.paths)
         if isinstance(query, LoadNumbers):
             return fill(query, self._numbered(query.entity_id, query.sequence_numbers))
         if isinstance(query, LoadActiveOfSessions):
             return fill_each(query, self._filled)
         return self._filled(query)
 
+    def _entity(self, entity_id: int) -> Rows:
+        rows = Rows([])
+        rows.entity = read_entity(self.connection, entity_id)
+        return rows
+
     def _filled(self, query: Query) -> Rows:
         cursor = self.connection.cursor()
         try:
-            return fill(query, _of_session(query, _decoded(cursor.execute(*_question(query)), self.bodies.read)))
+            return fill(query, self._decoded(query, each(cursor, *_question(query))))
         finally:
             cursor.close()
 
@@ -245,7 +344,31 @@ class Database:
                 columns = self._columns(row_key(entity_id, sequence_number))
                 if columns is not None:
                     row = stored_of(columns, self.bodies.read)
-                    yield sequence_number if isinstance(row, DamagedRow) else row
+                    if isinstance(row, DamagedRow):
+                        self._note_damage(row)
+                        yield sequence_number
+                    else:
+                        yield row
+
+    def _decoded(self, query: Query, found: Iterator[tuple[object, ...]]) -> Iterator[Found]:
+        """Browsing one session passes over what is parked of others; by the column, where it has one."""
+        session_id = query.session_id if isinstance(query, LoadFrom) else None
+        for columns in found:
+            key = columns[0]
+            assert isinstance(key, int), "a rowid is an integer"
+            if session_id is not None:
+                name = text_of(columns[SESSION_ID_AT])
+                if name is not None and name != session_id:
+                    yield PassedOver(sequence_number_of(key))
+                    continue
+            row = stored_of(columns, self.bodies.read)
+            if isinstance(row, DamagedRow):
+                self._note_damage(row)
+                yield sequence_number_of(key)
+            elif session_id is not None and row.message.session_id != session_id:
+                yield PassedOver(row.sequence_number)
+            else:
+                yield row
 
     # -- keeping house ---------------------------------------------------------------------------------------------
 
@@ -253,6 +376,11 @@ class Database:
         """Copy the log into the file; the log is then written from its beginning again."""
         self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         self.wal_bytes = 0
+
+    def growth_bytes(self) -> int:
+        """What the file must still grow by when the log is copied into it."""
+        pages = int(self.connection.pragma("page_count"))
+        return max(0, pages * PAGE_BYTES - self.path.stat().st_size)
 
     def free_page_bytes(self) -> int:
         return int(self.connection.pragma("freelist_count")) * PAGE_BYTES
@@ -263,10 +391,27 @@ class Database:
         self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self.connection.close()
 
+    def close_with_log(self) -> None:
+        """There is no space to copy the log into the file: the next start does it. Nothing is lost."""
+        self.abandon()
+
     def abandon(self) -> None:
         """After a failure: let go of the file and write nothing more to it."""
         self.ledger.abandon()
         close_untouched(self.connection)
+
+
+def _numbers_of(entity_id: int, counters: Counters) -> tuple[int, ...]:
+    return (
+        counters.last_sequence_number,
+        counters.active,
+        counters.deferred,
+        counters.scheduled,
+        counters.hidden,
+        counters.size_bytes,
+        counters.used_ms,
+        counters_checksum(entity_id, counters),
+    )
 
 
 def _question(query: Query) -> tuple[str, tuple[int | str, ...]]:
@@ -274,30 +419,15 @@ def _question(query: Query) -> tuple[str, tuple[int | str, ...]]:
     if isinstance(query, LoadActive):
         first = row_key(query.entity_id, max(query.after, -1) + 1)
         if query.session_id is not None:
-            return STATEMENTS["select_active_of_session"], (query.entity_id, query.session_id, first, last)
-        return STATEMENTS["select_active"], (first, last)
+            return "select_active_of_session", (query.entity_id, query.session_id, first, last)
+        return "select_active", (first, last)
     if isinstance(query, LoadFrom):
-        return STATEMENTS["select_any"], (row_key(query.entity_id, max(query.sequence_number, 0)), last)
+        first = row_key(query.entity_id, max(query.sequence_number, 0))
+        if query.session_id is not None:
+            return "select_any_of_session", (first, last, query.entity_id, query.session_id)
+        return "select_any", (first, last)
     if isinstance(query, LoadDue):
-        return STATEMENTS["select_due"], (query.entity_id,)
+        return "select_due", (query.entity_id,)
     if isinstance(query, LoadExpired):
-        return STATEMENTS["select_expiring"], (query.entity_id,)
+        return "select_expiring", (query.entity_id,)
     raise AssertionError(f"a query the store does not know: {type(query).__name__}")
-
-
-def _of_session(query: Query, found: Iterator[StoredMessage | int]) -> Iterator[StoredMessage | int]:
-    """Browsing one session passes over the others' messages."""
-    if not isinstance(query, LoadFrom) or query.session_id is None:
-        return found
-    return (row for row in found if isinstance(row, int) or row.message.session_id == query.session_id)
-
-
-def _decoded(found: Iterator[tuple[object, ...]], read_body: Callable[[int], object]) -> Iterator[StoredMessage | int]:
-    for columns in found:
-        row = stored_of(columns, read_body)
-        if isinstance(row, DamagedRow):
-            key = columns[0]
-            assert isinstance(key, int), "a rowid is an integer"
-            yield sequence_number_of(key)
-        else:
-            yield row

@@ -3,14 +3,17 @@
 They belong to the operator: nothing here is read again but to show it, so they may be moved away.
 """
 
+import datetime
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from spillway.model.ledger import DayPacker, DayUnpacker, LedgerRow, day_name
+from spillway.model.ledger import MINUTES_PER_DAY, DayPacker, DayUnpacker, LedgerRow, day_name
 from spillway.store.directory import make_directory, sync_directory
+from spillway.store.own_files import open_own
 
+_EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 DIRECTORY_NAME: Final = "ledger"
 PIECE_BYTES: Final = 64 * 1024
 MEMORY_DAYS_MAX: Final = 31
@@ -33,10 +36,21 @@ class DayFiles:
     def path_of(self, day: int) -> Path:
         return self.directory / f"day={day_name(day)}" / f"{self.namespace}.jsonl.gz"
 
+    def sealed_before(self) -> int:
+        """The minute up to which there are files; 0 if there are none, or they were moved away."""
+        minutes = [0]
+        for path in self.directory.glob(f"day=*/{self.namespace}.jsonl.gz"):
+            day = path.parent.name.removeprefix("day=")
+            try:
+                minutes.append((datetime.date.fromisoformat(day).toordinal() - _EPOCH + 1) * MINUTES_PER_DAY)
+            except ValueError:
+                continue
+        return max(minutes)
+
     def rows(self, day: int) -> Iterator[LedgerRow]:
         path = self.path_of(day)
         try:
-            file = path.open("rb")
+            file = os.fdopen(open_own(path, os.O_RDONLY), "rb")
         except FileNotFoundError:
             return
         unpacker = DayUnpacker()
@@ -57,7 +71,7 @@ class DayFile:
         make_directory(self.path.parent)
         self._new = self.path.with_name(f".{self.path.name}.new")
         self._packer = DayPacker(files.namespace)
-        self._file = os.open(self._new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        self._file = open_own(self._new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
 
     def add(self, rows: list[LedgerRow]) -> None:
         self._write(self._packer.pack(rows))

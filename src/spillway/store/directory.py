@@ -4,12 +4,17 @@ DIR/lock holds the process id of the owner; DIR/NAMESPACE/journal.db is what a n
 the kernel's (flock), so that a killed process leaves none behind.
 """
 
+import contextlib
 import fcntl
+import logging
 import os
 from pathlib import Path
 from typing import Final
 
 from spillway.store.errors import StoreError, StoreInUse
+from spillway.store.own_files import NotOurFile, open_own, open_to_others
+
+log = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "lock"
 JOURNAL_NAME: Final = "journal.db"
@@ -38,9 +43,13 @@ class DataDirectory:
         self.path = path.absolute()
         try:
             make_directory(self.path)
-            self._lock = os.open(self.path / LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            warning = open_to_others(self.path)
+            self._lock = open_own(self.path / LOCK_NAME, os.O_CREAT | os.O_RDWR)
         except OSError as error:
-            raise StoreError(f"the data directory {self.path} cannot be used: {error.strerror}") from error
+            where = f"{error.filename} " if isinstance(error, NotOurFile) else ""
+            raise StoreError(f"the data directory {self.path} cannot be used: {where}{error.strerror}") from error
+        if warning:
+            log.warning("%s", warning)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -51,7 +60,8 @@ class DataDirectory:
             ) from error
         self._holders = 0
         os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode("ascii"), 0)
+        with contextlib.suppress(OSError):  # on a full disk others do not learn who has it: it is locked all the same
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode("ascii"), 0)
 
     def journal_path(self, namespace: str) -> Path:
         """Where the journal of a namespace is; its directory is made if need be."""

@@ -1,6 +1,7 @@
 """Why a store cannot be used. Each text names the file or directory and says what to do next."""
 
 from pathlib import Path
+from typing import Final
 
 import apsw
 
@@ -43,6 +44,42 @@ class StoreWriteFailed(StoreError):
         self.path = path
 
 
+class StoreReadFailed(StoreError):
+    """The disk could not be read. That says nothing about what is on it: no message is called damaged for it."""
+
+    def __init__(self, path: Path, detail: str) -> None:
+        super().__init__(
+            f"reading {path} failed: {detail}. The disk reports an error; what is on it may be whole. "
+            f"Check the disk and its cables, then start again"
+        )
+        self.path = path
+
+
+class StoreFull(StoreError):
+    """There is no space left on the disk, not even for what a start or a deletion needs."""
+
+    def __init__(self, path: Path, detail: str) -> None:
+        super().__init__(f"there is no space left on the disk of {path} ({detail}). Free some, then start again")
+        self.path = path
+
+
+# SQLite says which call failed: these were reads. A read that came short is the end of a file, and damage if anything.
+_READS: Final = frozenset(
+    (
+        apsw.SQLITE_IOERR_READ,
+        apsw.SQLITE_IOERR_FSTAT,
+        apsw.SQLITE_IOERR_ACCESS,
+        apsw.SQLITE_IOERR_MMAP,
+        apsw.SQLITE_IOERR_SHMMAP,
+        apsw.SQLITE_IOERR_CORRUPTFS,
+    )
+)
+
+
+def is_failed_read(error: BaseException) -> bool:
+    return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _READS
+
+
 def is_damage(error: BaseException) -> bool:
     """SQLite says so, or a flipped byte made text of what never was any."""
     return isinstance(error, apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError)
@@ -52,6 +89,10 @@ def explain(error: BaseException, path: Path) -> BaseException:
     """An error of SQLite or the system at run time, in words for whoever runs the broker; another one as it is."""
     if is_damage(error):
         return StoreDamaged(path, str(error))
+    if is_failed_read(error):
+        return StoreReadFailed(path, f"{type(error).__name__}: {error}")
+    if isinstance(error, apsw.FullError):
+        return StoreFull(path, str(error))
     if isinstance(error, apsw.Error | OSError):
         return StoreWriteFailed(path, f"{type(error).__name__}: {error}")
     return error

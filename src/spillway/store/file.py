@@ -11,7 +11,17 @@ import apsw
 from spillway.store.bodies import read_body
 from spillway.store.catalogue import meta_checksum
 from spillway.store.directory import sync_directory
-from spillway.store.errors import StoreDamaged, StoreError, StoreTooNew, StoreTooOld, is_damage
+from spillway.store.errors import (
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadFailed,
+    StoreTooNew,
+    StoreTooOld,
+    is_damage,
+    is_failed_read,
+)
+from spillway.store.own_files import NotOurFile, tighten_own
 from spillway.store.rows import DamagedRow, stored_of
 from spillway.store.statements import SCHEMA, STATEMENTS
 from spillway.store.wal import damage_in_log, log_of
@@ -24,12 +34,16 @@ APPLICATION_ID: Final = 0x5370_5779  # "SpWy"
 PAGE_BYTES: Final = 8192
 CACHE_KIB: Final = 16_384
 PRIVATE: Final = 0o600
-OTHERS: Final = 0o077
+FULL_BYTES: Final = 1024 * 1024
 CHECK_MS_MAX: Final = 100  # of the structural check at start: about 100 MB that the page cache holds
 
 
-def open_file(path: Path, synchronous: str, vfs: str | None) -> apsw.Connection:
-    """The file, made if it is not there, found sound as far as can be told in bounded time, its log folded in."""
+def open_file(path: Path, synchronous: str, vfs: str | None, has_index_in_memory: bool = False) -> apsw.Connection:
+    """The file, made if it is not there, found sound as far as can be told in bounded time, its log folded in.
+
+    `has_index_in_memory`: on a full disk SQLite has no space for the file it keeps the index of its log in. Without
+    that file no other process can open the journal meanwhile.
+    """
     assert synchronous in ("FULL", "NORMAL", "OFF"), synchronous  # all but FULL are negative controls
     connection: apsw.Connection | None = None
     try:
@@ -37,7 +51,11 @@ def open_file(path: Path, synchronous: str, vfs: str | None) -> apsw.Connection:
             _create(path, vfs)
         else:
             _tighten(path)
-        connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+        # SQLite counts a link anywhere in the name: those above the file itself are the operator's.
+        name = str(path.parent.resolve() / path.name)
+        connection = apsw.Connection(name, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
+        if has_index_in_memory:
+            connection.pragma("locking_mode", "exclusive")
         connection.pragma("synchronous", synchronous)
         connection.pragma("wal_autocheckpoint", 0)
         connection.pragma("cache_size", -CACHE_KIB)
@@ -52,16 +70,30 @@ def open_file(path: Path, synchronous: str, vfs: str | None) -> apsw.Connection:
             close_untouched(connection)
         if isinstance(error, StoreError):
             raise
+        if isinstance(error, NotOurFile):
+            raise StoreError(f"{error.filename} {error.strerror}") from error
         if is_damage(error) or isinstance(error, apsw.SQLError):  # "unsupported file format" is an SQLError
             raise StoreDamaged(path, str(error)) from error
+        if isinstance(error, apsw.FullError) or is_disk_full(path):
+            raise StoreFull(path, str(error)) from error
+        if is_failed_read(error):
+            raise StoreReadFailed(path, str(error)) from error
         raise StoreError(f"{path} cannot be opened: {error}") from error
+
+
+def is_disk_full(path: Path) -> bool:
+    """To the last byte, or nearly: what SQLite then says is not always that."""
+    try:
+        found = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < FULL_BYTES
 
 
 def _tighten(path: Path) -> None:
     """Messages and keys are in it. Copied or restored by hand it may be readable by others: no longer."""
     for each in (path, log_of(path), path.with_name(path.name + "-shm")):
-        if each.exists() and each.stat().st_mode & OTHERS:
-            each.chmod(PRIVATE)
+        tighten_own(each, PRIVATE)
 
 
 def close_untouched(connection: apsw.Connection) -> None:

@@ -6,7 +6,6 @@ memory has no room for all of them do the oldest come into an index by digest, w
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 from zlib import crc32
 
@@ -16,9 +15,9 @@ from spillway.model import limits
 from spillway.model.message_ids import DIGEST_BYTES, ID_BYTES, accepted_ms_of, number_of, pack_id, place_at, place_of
 from spillway.model.records import IdRows, LoadIds, LoadIndexedIds, LoadOldIds, MessageIdsIndexed, Query, Rows
 from spillway.store.batch import Batch
-from spillway.store.errors import StoreDamaged
 from spillway.store.rows import SEQUENCE_MASK, row_key, sequence_number_of
-from spillway.store.statements import STATEMENTS
+from spillway.store.set_apart import SetApart
+from spillway.store.statements import STATEMENTS, each, fetch, fetch_many
 
 _TWO: Final = struct.Struct("<qq")
 _THREE: Final = struct.Struct("<qqq")
@@ -30,6 +29,7 @@ class IdRow:
     def __init__(self, columns: tuple[object, ...]) -> None:
         key, last_ms, ids, checksum = columns
         assert isinstance(key, int), "a rowid is an integer"
+        self.columns = columns
         self.upto = sequence_number_of(key)  # the number of the last one
         is_sound = isinstance(last_ms, int) and isinstance(ids, bytes) and row_checksum(key, last_ms, ids) == checksum
         self.last_ms = last_ms if isinstance(last_ms, int) else 0
@@ -48,28 +48,66 @@ def index_checksum(entity_id: int, digest: bytes, number: int, accepted_ms: int)
     return crc32(digest, crc32(_THREE.pack(entity_id, number, accepted_ms)))
 
 
-def read_indexed(path: Path, cursor: apsw.Cursor, entity_id: int) -> tuple[int, int]:
+def read_indexed(cursor: apsw.Cursor, entity_id: int) -> tuple[int, int]:
     """Up to which number ids are in the index, and when the last of them was accepted."""
-    for upto, accepted_ms, checksum in cursor.execute(STATEMENTS["select_indexed"], (entity_id,)).fetchall():
-        if not (isinstance(upto, int) and isinstance(accepted_ms, int)) or checksum != crc32(
-            _THREE.pack(entity_id, upto, accepted_ms)
-        ):
-            raise StoreDamaged(path, f"what it says of the index of ids of entity {entity_id} does not hold")
+    for upto, accepted_ms, checksum in fetch(cursor, "select_indexed", (entity_id,)):
+        if is_indexed_sound(entity_id, upto, accepted_ms, checksum):
+            assert isinstance(upto, int) and isinstance(accepted_ms, int), "what is sound is a number"
+            return upto, accepted_ms
+        return _last_of_index(cursor, entity_id)
+    return 0, 0
+
+
+def is_indexed_sound(entity_id: object, upto: object, accepted_ms: object, checksum: object) -> bool:
+    return (
+        isinstance(entity_id, int)
+        and isinstance(upto, int)
+        and isinstance(accepted_ms, int)
+        and checksum == crc32(_THREE.pack(entity_id, upto, accepted_ms))
+    )
+
+
+def _last_of_index(cursor: apsw.Cursor, entity_id: int) -> tuple[int, int]:
+    """The same from the index itself: its last id has the number up to which it goes."""
+    ((upto, accepted_ms),) = fetch(cursor, "last_of_index", (entity_id,))
+    if isinstance(upto, int) and isinstance(accepted_ms, int) and 0 < upto <= SEQUENCE_MASK:
         return upto, accepted_ms
     return 0, 0
+
+
+def mend_indexed(connection: apsw.Connection, apart: SetApart, paths: dict[int, str]) -> bool:
+    """Inside a transaction, at start. Whether anything was made anew."""
+    is_mended = False
+    for entity_id, *rest in fetch(connection.cursor(), "select_all_indexed"):
+        if not isinstance(entity_id, int) or is_indexed_sound(entity_id, *rest):
+            continue
+        is_mended = True
+        reason = "what it says of its index of ids does not hold; it is made anew"
+        apart.note("id_indexed", entity_id, rest, reason, paths.get(entity_id, ""))
+        upto, accepted_ms = _last_of_index(connection.cursor(), entity_id)
+        if upto:
+            _put_indexed(connection.cursor(), entity_id, upto, accepted_ms)
+        else:
+            connection.execute(STATEMENTS["delete_indexed"], (entity_id,))
+    return is_mended
+
+
+def _put_indexed(cursor: apsw.Cursor, entity_id: int, upto: int, accepted_ms: int) -> None:
+    checksum = crc32(_THREE.pack(entity_id, upto, accepted_ms))
+    cursor.execute(STATEMENTS["put_indexed"], (entity_id, upto, accepted_ms, checksum))
 
 
 def read_rows(cursor: apsw.Cursor, entity_id: int, after: int, upto: int) -> Iterator[IdRow]:
     """Of which the last id has a number above `after`, and up to `upto`."""
     bounds = (row_key(entity_id, after), row_key(entity_id, upto))
-    for columns in cursor.execute(STATEMENTS["select_ids"], bounds):
+    for columns in each(cursor, "select_ids", bounds):
         yield IdRow(columns)
 
 
 # -- writing, inside the batch's transaction ------------------------------------------------------------------------
 
 
-def write_ids(path: Path, cursor: apsw.Cursor, batch: Batch) -> None:
+def write_ids(cursor: apsw.Cursor, batch: Batch) -> None:
     rows: list[tuple[object, ...]] = []
     for entity_id, packed in batch.ids.items():
         for at in range(0, len(packed), limits.ID_ROW_MAX):
@@ -82,16 +120,16 @@ def write_ids(path: Path, cursor: apsw.Cursor, batch: Batch) -> None:
         cursor.executemany(STATEMENTS["insert_ids"], rows)
     for record in batch.ids_indexed:
         if record.entity_id not in batch.removed:
-            _index(path, cursor, record)
+            _index(cursor, record)
     for entity_id, upto in batch.ids_forgotten.items():
         if entity_id not in batch.removed:
-            _forget(path, cursor, entity_id, upto)
+            _forget(cursor, entity_id, upto)
 
 
-def _index(path: Path, cursor: apsw.Cursor, record: MessageIdsIndexed) -> None:
+def _index(cursor: apsw.Cursor, record: MessageIdsIndexed) -> None:
     """By digest in order: neighbours share a page."""
     entity_id = record.entity_id
-    indexed_upto, _ = read_indexed(path, cursor, entity_id)
+    indexed_upto, _ = read_indexed(cursor, entity_id)
     rows: dict[bytes, tuple[object, ...]] = {}
     for row in list(read_rows(cursor, entity_id, indexed_upto, record.upto)):
         for digest, place in split_ids(row.ids):
@@ -99,12 +137,11 @@ def _index(path: Path, cursor: apsw.Cursor, record: MessageIdsIndexed) -> None:
             checksum = index_checksum(entity_id, digest, number, accepted_ms)
             rows[digest] = (entity_id, digest, number, accepted_ms, checksum)
     cursor.executemany(STATEMENTS["put_index"], [rows[digest] for digest in sorted(rows)])
-    checksum = crc32(_THREE.pack(entity_id, record.upto, record.accepted_ms))
-    cursor.execute(STATEMENTS["put_indexed"], (entity_id, record.upto, record.accepted_ms, checksum))
+    _put_indexed(cursor, entity_id, record.upto, record.accepted_ms)
 
 
-def _forget(path: Path, cursor: apsw.Cursor, entity_id: int, upto: int) -> None:
-    indexed_upto, _ = read_indexed(path, cursor, entity_id)
+def _forget(cursor: apsw.Cursor, entity_id: int, upto: int) -> None:
+    indexed_upto, _ = read_indexed(cursor, entity_id)
     if indexed_upto > 0:
         for row in list(read_rows(cursor, entity_id, 0, min(upto, indexed_upto))):
             gone = [(entity_id, digest, upto) for digest, _ in split_ids(row.ids)]
@@ -123,16 +160,17 @@ def split_ids(ids: bytes | None) -> list[tuple[bytes, int]]:
 # -- reading --------------------------------------------------------------------------------------------------------
 
 
-def answer_ids(path: Path, connection: apsw.Connection, query: Query) -> Rows:
+def answer_ids(connection: apsw.Connection, query: Query, apart: SetApart, paths: dict[int, str]) -> Rows:
     cursor = connection.cursor()
+    entity = paths.get(query.entity_id, f"entity {query.entity_id}")
     try:
         if isinstance(query, LoadIndexedIds):
-            return _indexed(cursor, query)
+            return _indexed(cursor, query, apart, entity)
         rows = Rows([])
         rows.ids = IdRows()
-        rows.ids.indexed_upto, rows.ids.indexed_ms = read_indexed(path, cursor, query.entity_id)
+        rows.ids.indexed_upto, rows.ids.indexed_ms = read_indexed(cursor, query.entity_id)
         if isinstance(query, LoadIds):
-            _in_order(cursor, query, rows, rows.ids)
+            _in_order(cursor, query, rows, rows.ids, apart, entity)
         else:
             assert isinstance(query, LoadOldIds), f"a query the store does not know: {type(query).__name__}"
             _old(cursor, query, rows, rows.ids)
@@ -141,7 +179,7 @@ def answer_ids(path: Path, connection: apsw.Connection, query: Query) -> Rows:
         cursor.close()
 
 
-def _in_order(cursor: apsw.Cursor, query: LoadIds, rows: Rows, ids: IdRows) -> None:
+def _in_order(cursor: apsw.Cursor, query: LoadIds, rows: Rows, ids: IdRows, apart: SetApart, entity: str) -> None:
     records: list[bytes] = []
     for row in read_rows(cursor, query.entity_id, max(query.after, ids.indexed_upto), SEQUENCE_MASK):
         if ids.count >= query.count:
@@ -150,6 +188,8 @@ def _in_order(cursor: apsw.Cursor, query: LoadIds, rows: Rows, ids: IdRows) -> N
         ids.upto = row.upto
         if row.ids is None:
             rows.corrupt.append(row.upto)
+            reason = f"the checksum of ids up to {row.upto} does not hold: duplicates of those messages are not known"
+            apart.note("accepted_id", row.columns[0], row.columns, reason, entity, row.upto)
             continue
         ids.count += row.count
         ids.accepted_ms = row.last_ms
@@ -177,16 +217,19 @@ def _old(cursor: apsw.Cursor, query: LoadOldIds, rows: Rows, ids: IdRows) -> Non
             total += row.count
 
 
-def _indexed(cursor: apsw.Cursor, query: LoadIndexedIds) -> Rows:
+def _indexed(cursor: apsw.Cursor, query: LoadIndexedIds, apart: SetApart, entity: str) -> Rows:
     rows = Rows([])
     rows.ids = IdRows()
     records: list[bytes] = []
     wanted = [(query.entity_id, digest) for digest in sorted(set(query.digests))]
-    for digest, number, accepted_ms, checksum in cursor.executemany(STATEMENTS["select_index"], wanted):
+    for digest, number, accepted_ms, checksum in fetch_many(cursor, "select_index", wanted):
         if is_index_sound(query.entity_id, digest, number, accepted_ms, checksum):
             records.append(pack_id(digest, place_of(number, accepted_ms)))
         else:
             rows.corrupt.append(number if isinstance(number, int) else 0)
+            place = f"{query.entity_id} {digest.hex() if isinstance(digest, bytes) else digest!r}"
+            columns = (digest, number, accepted_ms, checksum)
+            apart.note("id_index", place, columns, "the checksum of an indexed id does not hold", entity)
     rows.ids.records = b"".join(records)
     return rows
 

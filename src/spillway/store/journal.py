@@ -43,7 +43,14 @@ class Journal(Protocol):
 
     @property
     def free_bytes(self) -> int:
-        """Room for more: the file system's free space and free pages inside the store. Read at most once a second."""
+        """Room for more: free space of the file system and inside the store, less what is on its way there.
+
+        Cheap enough to be asked before every turn.
+        """
+
+    @property
+    def set_apart_count(self) -> int:
+        """Rows that could not be read, and were set apart; in this life and those before."""
 
     @property
     def days(self) -> SealedDays:

@@ -16,8 +16,9 @@ import apsw
 from spillway.model.ledger import KIND_NAMES, MINUTES_PER_DAY, LedgerRow, day_of
 from spillway.model.records import LoadLedger, Rows
 from spillway.store.day_files import DayFile, DayFiles
-from spillway.store.errors import StoreDamaged
-from spillway.store.statements import STATEMENTS
+from spillway.store.rows import text_of
+from spillway.store.set_apart import SetApart
+from spillway.store.statements import STATEMENTS, fetch
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +56,11 @@ def _proof(operations: int, units: int, size_bytes: int) -> int:
 
 def row_of_columns(columns: tuple[object, ...]) -> LedgerRow | None:
     """None: it is damaged."""
-    minute, entity, kind, operations, units, size_bytes, proof = columns
+    minute, name, kind, operations, units, size_bytes, proof = columns
+    entity = text_of(name)
     if not (
         isinstance(minute, int)
-        and isinstance(entity, str)
+        and entity is not None
         and isinstance(kind, int)
         and isinstance(operations, int)
         and isinstance(units, int)
@@ -70,10 +72,19 @@ def row_of_columns(columns: tuple[object, ...]) -> LedgerRow | None:
     return LedgerRow(minute, entity, kind, operations, units, size_bytes)
 
 
+def key_of(columns: tuple[object, ...]) -> tuple[int, str, int] | None:
+    """Its place among the others, if that can be told."""
+    minute, entity, kind = columns[0], text_of(columns[1]), columns[2]
+    if isinstance(minute, int) and entity is not None and isinstance(kind, int):
+        return minute, entity, kind
+    return None
+
+
 class LedgerTable:
     """Of one open file: what is in it, up to when it is sealed, and the day that is being sealed."""
 
-    def __init__(self, connection: apsw.Connection, path: Path, files: DayFiles) -> None:
+    def __init__(self, connection: apsw.Connection, path: Path, files: DayFiles, apart: SetApart) -> None:
+        self._apart = apart
         self._connection = connection
         self._path = path
         self._files = files
@@ -83,20 +94,22 @@ class LedgerTable:
         self._retry_at = 0.0
         self._day = 0
         self._file: DayFile | None = None
-        self._after: tuple[object, ...] = BEFORE_ALL
+        self._after: tuple[int, str, int] = BEFORE_ALL
         self._is_synced = False
 
     def recover(self) -> int:
         """The earliest minute that is in no sealed day, 0 if there is none."""
-        for before, mirror in self._connection.execute(STATEMENTS["select_ledger_sealed"]).fetchall():
+        for before, mirror in fetch(self._connection.cursor(), "select_ledger_sealed"):
             if not isinstance(before, int) or not isinstance(mirror, int) or before != -mirror:
-                raise StoreDamaged(self._path, "the minute up to which its ledger is sealed does not hold")
+                reason = "the minute up to which its ledger is sealed does not hold; the files of sealed days say it"
+                self._apart.note("ledger_sealed", 1, (before, mirror), reason)
+                before = self._files.sealed_before()
             self.sealed_before = max(self.sealed_before, before)
         self._has_sealed_rows = 0 < self._first(0) < self.sealed_before
         return self._first(self.sealed_before)
 
     def _first(self, minute: int) -> int:
-        for (found,) in self._connection.execute(STATEMENTS["first_of_ledger"], (minute,)).fetchall():
+        for (found,) in fetch(self._connection.cursor(), "first_of_ledger", (minute,)):
             return found if isinstance(found, int) else 0
         return 0
 
@@ -107,12 +120,11 @@ class LedgerTable:
         rows.sealed_before = self.sealed_before
         rows.is_cut = len(found) > query.count
         for columns in found[: query.count]:
-            minute, entity, kind = columns[:3]
-            if isinstance(minute, int) and isinstance(entity, str) and isinstance(kind, int):
-                rows.ledger_end = (minute, entity, kind)
+            rows.ledger_end = key_of(columns) or rows.ledger_end
             row = row_of_columns(columns)
             if row is None:
                 rows.damaged_count += 1
+                self._note(columns)
             else:
                 rows.ledger.append(row)
         if rows.ledger_end <= query.after:
@@ -121,7 +133,7 @@ class LedgerTable:
 
     def _read(self, since: int, until: int, after: tuple[object, ...], count: int) -> list[tuple[object, ...]]:
         assert len(after) == 3, "a row's key"
-        return self._connection.execute(STATEMENTS["select_ledger"], (since, until, *after, count)).fetchall()
+        return fetch(self._connection.cursor(), "select_ledger", (since, until, *after, count))
 
     # -- sealing, between two transactions -----------------------------------------------------------------------
 
@@ -174,6 +186,7 @@ class LedgerTable:
         for columns in found:
             row = row_of_columns(columns)
             if row is None:
+                self._note(columns)
                 log.error("%s: a row of the ledger is damaged and not in %s: %r", self._path, file.path, columns)
             else:
                 rows.append(row)
@@ -182,7 +195,19 @@ class LedgerTable:
             file.sync()
             self._is_synced = True
         else:
-            self._after = found[-1][:3]
+            keys = [key for key in map(key_of, found) if key is not None and key > self._after]
+            if not keys:  # a whole step without a key that holds: there is no going on behind it
+                file.sync()
+                self._is_synced = True
+                return
+            self._after = max(keys)
+
+    def _note(self, columns: tuple[object, ...]) -> None:
+        name = text_of(columns[1])
+        shown = repr(columns[1]) if name is None else name
+        place = f"{columns[0]!r} {shown} {columns[2]!r}"
+        reason = f"the ledger's row of {shown} in minute {columns[0]!r} does not match its checksum"
+        self._apart.note("ledger", place, columns, reason)
 
     def _mark(self, before: int) -> None:
         """From here on the files say what happened before, and the rows no more."""

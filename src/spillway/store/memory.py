@@ -19,6 +19,7 @@ from spillway.model.records import (
     LoadActive,
     LoadActiveOfSessions,
     LoadDue,
+    LoadEntity,
     LoadExpired,
     LoadFrom,
     LoadIds,
@@ -43,7 +44,7 @@ from spillway.model.records import (
     SessionStatePut,
     Turn,
 )
-from spillway.store.answers import fill, fill_each
+from spillway.store.answers import Found, PassedOver, fill, fill_each
 from spillway.store.changes import changed, moved
 from spillway.store.day_files import DaysInMemory
 from spillway.store.journal import Listener
@@ -170,8 +171,12 @@ class EntityMemory:
         elif isinstance(query, LoadSessionNames):
             for name in sorted(self.sessions):
                 session = self.sessions[name]
-                is_asked = session.active > 0 if query.since_ms == NEVER else session.state_ms >= query.since_ms
-                if is_asked and (query.since_ms == NEVER or session.state is not None):
+                has_state = session.state is not None
+                if query.since_ms == NEVER:
+                    is_asked = session.active > 0 or has_state
+                else:
+                    is_asked = has_state and session.state_ms >= query.since_ms
+                if is_asked:
                     found.append((name, session))
             found = found[query.skip : query.skip + query.count]
         rows = Rows([])
@@ -185,7 +190,7 @@ class EntityMemory:
         assert stored is not None, f"no message {number} in {self.put.path}"
         return stored
 
-    def found(self, query: Query) -> Iterator[StoredMessage]:
+    def found(self, query: Query) -> Iterator[Found]:
         if isinstance(query, LoadActive):
             numbers = self.numbers
             if query.session_id is not None:
@@ -196,17 +201,22 @@ class EntityMemory:
                 if self.rows[number].state == ACTIVE:
                     yield copy_of(self.rows[number])
             return
+        if isinstance(query, LoadFrom):
+            for number in self.numbers.starting(query.sequence_number):
+                row = self.rows[number]
+                if row.state == HIDDEN:
+                    continue
+                if query.session_id is None or row.message.session_id == query.session_id:
+                    yield copy_of(row)
+                elif row.state != ACTIVE:  # active ones are found by their session
+                    yield PassedOver(number)
+            return
         for number in self._numbers(query):
             if number in self.rows:
                 yield copy_of(self.rows[number])
 
     def _numbers(self, query: Query) -> Iterator[int]:
-        if isinstance(query, LoadFrom):
-            for number in self.numbers.starting(query.sequence_number):
-                row = self.rows[number]
-                if row.state != HIDDEN and (query.session_id is None or row.message.session_id == query.session_id):
-                    yield number
-        elif isinstance(query, LoadNumbers):
+        if isinstance(query, LoadNumbers):
             yield from sorted(set(query.sequence_numbers))
         elif isinstance(query, LoadDue):
             yield from (number for _, number in self.due.starting((NEVER, 0)))
@@ -214,6 +224,13 @@ class EntityMemory:
             yield from (number for _, number in self.expiry.starting((NEVER, 0)))
         else:
             raise AssertionError(f"a query the store does not know: {type(query).__name__}")
+
+    def recount(self) -> None:
+        counters = self.counters.copy()
+        counters.active = counters.deferred = counters.scheduled = counters.hidden = counters.size_bytes = 0
+        for stored in self.rows.values():
+            counters.add(len(stored.message.raw), stored.state, 1)
+        self.counters = counters
 
     def row(self) -> EntityRow:
         due = self.due.first((NEVER, 0))
@@ -256,6 +273,9 @@ class MemoryJournal:
         for entity_id, counters in turn.counters.items():
             if entity_id in self._entities:
                 self._entities[entity_id].counters = counters.copy()
+        for entity_id in turn.recounts:
+            if entity_id in self._entities:
+                self._entities[entity_id].recount()
         for entity_id, tally in turn.tallies.items():
             if entity_id in self._entities:
                 self._entities[entity_id].tally = tally
@@ -271,6 +291,9 @@ class MemoryJournal:
             rows = self._ledger.page(query)
         elif entity is None:
             rows = Rows([])
+        elif isinstance(query, LoadEntity):
+            rows = Rows([])
+            rows.entity = entity.row()
         elif isinstance(query, (LoadSession, LoadSessions, LoadSessionNames)):
             rows = entity.answer_sessions(query)
         elif isinstance(query, (LoadIds, LoadIndexedIds, LoadOldIds)):
@@ -288,6 +311,10 @@ class MemoryJournal:
     @property
     def pending_bytes(self) -> int:
         return 0
+
+    @property
+    def set_apart_count(self) -> int:
+        return 0  # nothing is damaged here
 
     @property
     def free_bytes(self) -> int:

@@ -20,7 +20,8 @@ Columns: TypeAlias = tuple[
     int, int, int, int, int, int, int, str | None, int, bytes | None, bytes, int | None, bytes | None
 ]
 
-BODY_ID_AT: Final = 11  # among the columns
+SESSION_ID_AT: Final = 7  # among the columns
+BODY_ID_AT: Final = 11
 
 _HEAD: Final = struct.Struct("<qqqqqqqqqqq")
 
@@ -35,6 +36,18 @@ def sequence_number_of(key: int) -> int:
 
 def entity_id_of(key: int) -> int:
     return key >> SEQUENCE_BITS
+
+
+def text_of(value: object) -> str | None:
+    """Text that was read as bytes; None if it is none."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, bytes):
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def checksum_of(
@@ -111,7 +124,8 @@ class DamagedRow:
     """A row whose checksum does not hold, as it was read."""
 
     def __init__(self, columns: tuple[object, ...]) -> None:
-        self.columns = columns
+        text = text_of(columns[7])  # as it goes back into the table, if it is text
+        self.columns = columns if text is None else (*columns[:7], text, *columns[8:])
 
     def at(self, key: int) -> tuple[object, ...]:
         """The same content under another key as an active row: no checksum matches None, so it stays damaged."""
@@ -155,6 +169,10 @@ def stored_of(columns: tuple[object, ...], read_body: Callable[[int], object]) -
     ) = columns
     if raw is None and isinstance(body_id, int):
         raw = read_body(body_id)
+    if session_id is not None:
+        session_id = text_of(session_id)
+        if session_id is None:
+            return DamagedRow(columns)
     if not (
         isinstance(key, int)
         and isinstance(state, int)
@@ -163,7 +181,6 @@ def stored_of(columns: tuple[object, ...], read_body: Callable[[int], object]) -
         and isinstance(expires_ms, int)
         and isinstance(delivery_count, int)
         and isinstance(enqueue_number, int)
-        and (session_id is None or isinstance(session_id, str))
         and (overlay is None or isinstance(overlay, bytes))
         and isinstance(meta, bytes)
         and (body_id is None or isinstance(body_id, int))
@@ -185,15 +202,19 @@ def stored_of(columns: tuple[object, ...], read_body: Callable[[int], object]) -
         raw,
     ):
         return DamagedRow(columns)
-    stored = StoredMessage(unpack_message(raw, meta), sequence_number_of(key), enqueued_ms)
+    try:
+        message = unpack_message(raw, meta)
+        changes = None if overlay is None else unpack_overlay(overlay)
+    except Exception:  # whatever it is, it is nothing that this version wrote: one row, and no reason to stop
+        return DamagedRow(columns)
+    stored = StoredMessage(message, sequence_number_of(key), enqueued_ms)
     stored.enqueue_sequence_number = enqueue_number
     stored.state = state
     stored.delivery_count = delivery_count
     stored.expires_ms = expires_ms
     stored.due_ms = due_ms
     stored.session_id = session_id
-    if overlay is not None:
-        stored.overlay = unpack_overlay(overlay)
+    stored.overlay = changes
     return stored
 
 

@@ -3,9 +3,12 @@
 Whatever was submitted while a commit was under way is the next commit. A query is answered inside the transaction of
 the turns before it, at its place among them, and told once they are durable. A failed write or sync ends it: the
 listener is told once, and nothing more is written (the kernel may have dropped the pages; the next sync would lie).
+
+One failure is another thing: a write for which the disk has no space. SQLite undoes the transaction, nothing was
+synced and nobody was told, so the same turns are written again as soon as there is space; see docs/disk.md.
 """
 
-import os
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,32 +16,30 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
+import apsw
+
 from spillway.model.records import Catalogue, Query, Rows, Turn
+from spillway.store.ballast import NAME as BALLAST_NAME
+from spillway.store.ballast import Ballast
 from spillway.store.database import Database
 from spillway.store.day_files import DIRECTORY_NAME, DayFiles
 from spillway.store.directory import DataDirectory
-from spillway.store.errors import explain
+from spillway.store.errors import StoreFull, explain
 from spillway.store.journal import Listener
-from spillway.store.wal import log_of
+from spillway.store.space import GROWTH_BYTES_MAX, Space
+
+log = logging.getLogger(__name__)
 
 WAL_BYTES_MAX: Final = 64 * 1024 * 1024
 IDLE_S: Final = 0.5  # without work for so long, the log is copied into the file
-FREE_BYTES_EVERY_S: Final = 1.0
+FULL_RETRY_S: Final = 0.25  # until a write for which there was no space is tried again
+HOUSE_PAUSE_S: Final = 2.0
+FULL_CLOSING_RETRIES: Final = 4  # then a journal that is being closed gives up
 BURY_ROWS: Final = 500  # messages of a removed entity deleted along with a commit
 BURY_ROWS_IDLE: Final = 5_000
 
 Item: TypeAlias = tuple[Turn | Query | None, int, int]  # None: close; ticket; size in bytes
 Told: TypeAlias = tuple[int, Rows | None]  # ticket, and the answer if it was a query
-
-
-def room_bytes(free_bytes: int, wal_bytes: int, free_page_bytes: int, wal_bytes_max: int) -> int:
-    """Pages inside the file are reached through the log, so they count only while the log has room to grow.
-
-    Half as much again as its usual size: the commit that makes it too long is still written to it.
-    """
-    if free_bytes + wal_bytes < wal_bytes_max * 3 // 2:
-        return free_bytes
-    return free_bytes + free_page_bytes
 
 
 class SqliteJournal:
@@ -61,7 +62,10 @@ class SqliteJournal:
         self.days = DayFiles(home / DIRECTORY_NAME, path.parent.name)
         self._synchronous = synchronous
         self._vfs = vfs
-        self._wal_bytes_max = wal_bytes_max
+        ballast = None if directory is None else Ballast(path.with_name(BALLAST_NAME))
+        self._space = Space(path, ballast, wal_bytes_max)
+        self._is_full = False  # the last write found no space
+        self._house_pause_until = 0.0  # what nobody waits for is left while there is no space
         self._database: Database | None = None
         self._inbox: SimpleQueue[Item] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -69,22 +73,34 @@ class SqliteJournal:
         self._post: Callable[[Callable[[], None]], None] | None = None
         self._failure: BaseException | None = None
         self._is_closing = False
+        self._closing = threading.Event()
         # Each is written by one thread only, so that their difference is exact without a mutex.
         self._submitted_bytes = 0
         self._durable_bytes = 0
-        self._free_page_bytes = 0
-        self._free_page_bytes_at = 0.0
-        self._free_bytes = 0
-        self._free_bytes_at = -FREE_BYTES_EVERY_S
 
     # -- the seam, on the caller's thread --------------------------------------------------------------------------
 
     def recover(self) -> Catalogue:
         assert self._database is None, "recover is called once"
-        self._database = Database(self.path, self._synchronous, self._vfs, self.days)
+        self._database = self._open()
         catalogue = self._database.catalogue()
-        self._free_page_bytes = self._database.free_page_bytes()
+        self._note_space(self._database)
         return catalogue
+
+    def _open(self) -> Database:
+        """Also on a full disk: with the space of the ballast, and without the file that SQLite would make."""
+        ballast = self._space.ballast
+        try:
+            return Database(self.path, self._synchronous, self._vfs, self.days)
+        except StoreFull as error:
+            log.warning("%s", error)
+        if ballast is not None and ballast.give_up():
+            log.warning("%s: the ballast is given up for the start", self.path)
+            try:
+                return Database(self.path, self._synchronous, self._vfs, self.days)
+            except StoreFull as error:
+                log.warning("%s", error)
+        return Database(self.path, self._synchronous, self._vfs, self.days, has_index_in_memory=True)
 
     def start(self, listener: Listener, post: Callable[[Callable[[], None]], None]) -> None:
         assert self._database is not None, "recover comes before start"
@@ -111,20 +127,12 @@ class SqliteJournal:
         return self._submitted_bytes - self._durable_bytes
 
     @property
-    def free_bytes(self) -> int:
-        now = time.monotonic()
-        if now - self._free_bytes_at >= FREE_BYTES_EVERY_S:
-            self._free_bytes_at = now
-            self._free_bytes = self._read_free_bytes()
-        return self._free_bytes
+    def set_apart_count(self) -> int:
+        return 0 if self._database is None else self._database.apart.count
 
-    def _read_free_bytes(self) -> int:
-        found = os.statvfs(self.path.parent)
-        try:
-            wal_bytes = log_of(self.path).stat().st_size
-        except FileNotFoundError:
-            wal_bytes = 0
-        return room_bytes(found.f_bavail * found.f_frsize, wal_bytes, self._free_page_bytes, self._wal_bytes_max)
+    @property
+    def free_bytes(self) -> int:
+        return self._space.free_bytes(self._submitted_bytes, self._durable_bytes)
 
     def close(self) -> None:
         """Raises if what was submitted could not be made durable; says nothing of a failure that was told before."""
@@ -132,15 +140,13 @@ class SqliteJournal:
             return
         failure_told = self._failure
         self._is_closing = True
+        self._closing.set()
         try:
             if self._thread is not None:
                 self._inbox.put((None, 0, 0))
                 self._thread.join()
             if self._failure is None and self._database is not None:
-                try:
-                    self._database.close()
-                except Exception as error:
-                    self._failure = explain(error, self.path)
+                self._close_database(self._database)
             if self._failure is not None and self._database is not None:
                 self._database.abandon()
         finally:
@@ -148,6 +154,23 @@ class SqliteJournal:
                 self._directory.release()
         if self._failure is not None and failure_told is None:
             raise self._failure
+
+    def _close_database(self, database: Database) -> None:
+        ballast = self._space.ballast
+        try:
+            try:
+                database.close()
+            except apsw.FullError:
+                if ballast is None or not ballast.give_up():
+                    raise
+                database.close()
+            if ballast is not None:
+                ballast.shrink()
+        except apsw.FullError as error:
+            log.warning("%s: no space to copy the log into the file, the next start does it: %s", self.path, error)
+            database.close_with_log()
+        except Exception as error:
+            self._failure = explain(error, self.path)
 
     # -- the writer thread -----------------------------------------------------------------------------------------
 
@@ -161,18 +184,19 @@ class SqliteJournal:
 
     def _step(self, database: Database) -> bool:
         """One group commit, or some housekeeping while nobody waits. False: it was the last."""
-        if self._inbox.empty():
+        if self._inbox.empty() and self._may_keep_house():
             if database.graveyard:
-                self._bury(database)
+                self._at_leisure(database, self._bury)
                 return True
             if database.ledger.is_sealing:
-                database.ledger.step()
+                self._at_leisure(database, self._seal)
                 return True
+        is_waiting = database.wal_bytes or database.ledger.is_waiting or database.graveyard
         try:
-            item = self._inbox.get(timeout=IDLE_S if database.wal_bytes or database.ledger.is_waiting else None)
+            item = self._inbox.get(timeout=IDLE_S if is_waiting else None)
         except Empty:
-            database.checkpoint()
-            self._free_page_bytes = database.free_page_bytes()
+            if database.wal_bytes and self._may_keep_house():
+                self._at_leisure(database, self._checkpoint)
             return True
         items = [item]
         try:
@@ -187,6 +211,50 @@ class SqliteJournal:
 
     def _perform(self, database: Database, items: list[Item]) -> None:
         """All of these turns in one transaction, then tell, in order."""
+        tries = 0
+        while True:
+            try:
+                told, size_bytes, seals_before = self._write(database, items)
+                break
+            except apsw.FullError as error:
+                database.roll_back()
+                tries += 1
+                self._make_room(database, error, tries)
+        if self._is_full:
+            self._is_full = False
+            log.warning("%s: there was space again, nothing is lost", self.path)
+            self._note_space(database)
+        self._durable_bytes += size_bytes
+        if told:
+            self._tell(told)
+        self._keep_house(database)
+        if seals_before:
+            database.ledger.seal(seals_before)
+        if database.ledger.is_sealing and self._may_keep_house():
+            self._at_leisure(database, self._seal)
+
+    def _make_room(self, database: Database, error: apsw.FullError, tries: int) -> None:
+        """Nothing of the turns is on the disk, and nobody was told. Give up what there is to give up, or wait."""
+        if not self._is_full:
+            self._is_full = True
+            log.error("%s: no space left on the disk, what is to be written waits: %s", self.path, error)
+        ballast = self._space.ballast
+        if ballast is not None and ballast.give_up():
+            log.warning("%s: the ballast is given up", self.path)
+            return
+        try:
+            database.checkpoint()  # the log is written from its beginning again, where it has its space already
+        except apsw.FullError:
+            log.debug("%s: the log cannot be copied into the file either", self.path)
+        if tries == 1:
+            return
+        if self._is_closing and tries > FULL_CLOSING_RETRIES:
+            raise error
+        self._closing.wait(FULL_RETRY_S)
+        if self._is_closing:
+            time.sleep(FULL_RETRY_S)
+
+    def _write(self, database: Database, items: list[Item]) -> tuple[list[Told], int, int]:
         told: list[Told] = []
         size_bytes = 0
         seals_before = 0
@@ -212,22 +280,39 @@ class SqliteJournal:
             if database.graveyard:
                 database.bury(BURY_ROWS)
             database.commit()
-        self._durable_bytes += size_bytes
-        if told:
-            self._tell(told)
-        self._keep_house(database)
-        if seals_before:
-            database.ledger.seal(seals_before)
-        if database.ledger.is_sealing:
-            database.ledger.step()
+        return told, size_bytes, seals_before
+
+    # -- keeping house -----------------------------------------------------------------------------------------------
+
+    def _may_keep_house(self) -> bool:
+        return time.monotonic() >= self._house_pause_until
+
+    def _at_leisure(self, database: Database, work: Callable[[Database], None]) -> None:
+        """What nobody waits for: without space it is left for a while."""
+        try:
+            work(database)
+        except apsw.FullError as error:
+            database.roll_back()
+            self._house_pause_until = time.monotonic() + HOUSE_PAUSE_S
+            log.debug("%s: left for later: %s", self.path, error)
 
     def _keep_house(self, database: Database) -> None:
-        if database.wal_bytes >= self._wal_bytes_max:
-            database.checkpoint()
-        now = time.monotonic()
-        if now - self._free_page_bytes_at >= FREE_BYTES_EVERY_S:
-            self._free_page_bytes_at = now
-            self._free_page_bytes = database.free_page_bytes()
+        space = self._space
+        if space.is_time_to_note(self._durable_bytes):
+            self._note_space(database)
+        if database.wal_bytes >= space.log_bytes_max or space.growth_bytes >= GROWTH_BYTES_MAX:
+            if self._may_keep_house():
+                self._at_leisure(database, self._checkpoint)
+
+    def _note_space(self, database: Database) -> None:
+        self._space.note(database.free_page_bytes(), database.growth_bytes(), self._durable_bytes)
+
+    def _checkpoint(self, database: Database) -> None:
+        database.checkpoint()
+        self._note_space(database)
+
+    def _seal(self, database: Database) -> None:
+        database.ledger.step()
 
     def _bury(self, database: Database) -> None:
         database.begin()

@@ -13,6 +13,8 @@ from typing import Final
 
 import apsw
 
+from spillway.store.own_files import open_own
+
 _HEADER: Final = struct.Struct(">8I")  # magic, version, page size, round, salt 1, salt 2, checksum 1, checksum 2
 _FRAME: Final = struct.Struct(">4I")  # page number, pages after a commit (else 0), salt 1, salt 2
 _FRAME_HEADER_BYTES: Final = 24
@@ -25,7 +27,7 @@ def log_of(path: Path) -> Path:
 def damage_in_log(path: Path, connection: apsw.Connection) -> str:
     """What is wrong with the log of the database just opened; empty if nothing is."""
     try:
-        file = os.open(log_of(path), os.O_RDONLY)
+        file = open_own(log_of(path), os.O_RDONLY)
     except FileNotFoundError:
         return ""
     try:

@@ -19,6 +19,7 @@ class FakeClock:
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self.time_ms = now_ms
         self.ahead_ms = 0  # moved on purpose by `leap`
+        self.wall_ahead_ms = 0  # of real time: somebody has set the machine's clock
         self.timers: list[FakeTimer] = []
 
     def now_ms(self) -> int:
@@ -26,6 +27,9 @@ class FakeClock:
 
     def real_ms(self) -> int:
         return self.time_ms
+
+    def wall_ms(self) -> int:
+        return self.time_ms + self.wall_ahead_ms
 
     def call_at(self, due_ms: int, callback: Callable[[], None]) -> FakeTimer:
         timer = FakeTimer(due_ms - self.ahead_ms, callback)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from spillway.broker.commands import Command, Loaded
-from spillway.broker.effects import Effect, Load
+from spillway.broker.effects import Effect, Load, Report
 from spillway.broker.namespace import Namespace
 from spillway.model.message import NEVER, NO_TTL, Message
 from spillway.model.quotas import Quotas
@@ -15,12 +15,13 @@ class Core:
     """Plays the pump: remembers every turn, answers every load, and hands back what was said."""
 
     def __init__(self, now_ms: int = 1_000_000, quotas: Quotas | None = None) -> None:
-        self.journal = MemoryJournal()
+        self.journal = self.make_journal()
         self.quotas = quotas
         self.now_ms = now_ms
         self.lives = 0
         self.ticket = 0
         self.answers: list[Command] = []
+        self.allows_incidents = False  # else a fault that the core contains is the test's failure
         self.namespace = self._live()
 
     def _live(self) -> Namespace:
@@ -29,6 +30,9 @@ class Core:
         if self.lives == 1:
             self.journal.start(self, _at_once)
         return namespace
+
+    def make_journal(self) -> MemoryJournal:
+        return MemoryJournal()
 
     def make_namespace(self, seed: bytes) -> Namespace:
         return Namespace("test", self.journal.recover(), seed, None, self.quotas)
@@ -44,6 +48,8 @@ class Core:
         todo = list(commands)
         while True:
             decided = self.namespace.apply(todo, self.now_ms)
+            if self.namespace.incidents.count and not self.allows_incidents:
+                raise AssertionError([effect.text for effect in decided.effects if isinstance(effect, Report)])
             self.ticket += 1
             if not decided.turn.is_empty():
                 self.journal.submit(decided.turn, self.ticket)

@@ -88,6 +88,10 @@ class FaultyJournal:
         return self.inner.free_bytes if self.free_bytes_said is None else self.free_bytes_said
 
     @property
+    def set_apart_count(self) -> int:
+        return self.inner.set_apart_count
+
+    @property
     def days(self) -> SealedDays:
         return self.inner.days
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.model.texts import count_text
 from spillway.spark.availability_picture import SLOTS, Window
 from spillway.spark.availability_report import text_of, windows_of, write_report
 from spillway.spark.deliveries import CapturedError, captured, histories, judged
@@ -88,7 +89,7 @@ def run(spark: "SparkSession", config: AvailabilityConfig, say: Say = say_on_std
         raise AvailabilityError(f"--events: there is no .jsonl file below {', '.join(map(str, config.events))}")
     stored = _stored(spark, config)
     check_place(config.out)
-    say(f"reading the events of {len(files):,} files")
+    say(f"reading the events of {count_text(len(files), 'file')}")
     _write(read_events(spark, files), config.out / "events")
     lines = spark.read.parquet(str(config.out / "events"))
     events = lines.where("problem is null")
@@ -96,10 +97,11 @@ def run(spark: "SparkSession", config: AvailabilityConfig, say: Say = say_on_std
     processes = processes_of(lines).persist()
     try:
         until_us = _count(summary, processes)
-        say(f"{summary.events:,} events of {summary.processes:,} processes: putting them in order")
+        told = count_text(summary.processes, "process", "processes")
+        say(f"{count_text(summary.events, 'event')} of {told}: putting them in order")
         _tell(spark, config, summary, timed(events, processes), until_us)
         if ledger_files.files:
-            say(f"comparing with {len(ledger_files.files):,} files of the ledger")
+            say(f"comparing with {count_text(len(ledger_files.files), 'file')} of the ledger")
             files_read = ledger_files.files
             ledger = counted(spark, files_read).persist()
             checks = checked(spark, files_read, ledger, timed(events, processes), summary.namespaces)
@@ -363,18 +365,21 @@ def table_of(summary: AvailabilitySummary) -> list[list[str]]:
 def words_of(summary: AvailabilitySummary) -> list[str]:
     """All but the table."""
     lines = [
-        f"{summary.outages_count:,} outages, {summary.first[:19]} to {summary.last[:19]}: {summary.events:,} events of "
-        f"{summary.processes:,} processes; {summary.diverted:,} messages diverted, {summary.syphoned:,} came home, "
-        f"{summary.waiting:,} wait in the backlog"
+        f"{count_text(summary.outages_count, 'outage')}, {summary.first[:19]} to {summary.last[:19]}: "
+        f"{count_text(summary.events, 'event')} of {count_text(summary.processes, 'process', 'processes')}; "
+        f"{count_text(summary.diverted, 'message')} diverted, {summary.syphoned:,} came home, "
+        f"{summary.waiting:,} in the backlog still"
     ]
     for row in summary.delivered:
         late = "order was not told" if row["out_of_order"] is None else f"{row['out_of_order']:,} out of order"
         name = row["entity"] or "all"
-        lines.append(f"{name}: {row['messages']:,} messages stored, {row['duplicated']:,} of them twice, {late}")
+        lines.append(
+            f"{name}: {count_text(row['messages'], 'message')} stored, {row['duplicated']:,} of them twice, {late}"
+        )
     for row in summary.checks:
         at = row["entity"] or "backlog"
         counts = f"{row['by_events']:,} by events, {row['by_ledger']:,} by the ledger"
-        lines.append(f"{row['namespace']} {at}: {row['what']}: {counts}, on {row['days']} days")
+        lines.append(f"{row['namespace']} {at}: {row['what']}: {counts}, on {count_text(row['days'], 'day')}")
     return [*lines, *summary.remarks]
 
 

@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client import ClientError, parse_connection_string
+from spillway.model.texts import count_text
 from spillway.spark.captured import BATCH, DAY, DAY_OF, ENTITY
 from spillway.spark.crash import AT
 from spillway.spark.durable import FILE, RESULT, die_when_received, local_path, settle_durable
@@ -250,7 +251,8 @@ class Capture:
         rate = count / max(took_s, 0.001)
         self.summary.batch_rates = [*self.summary.batch_rates[-99:], round(rate, 1)]
         self.say(
-            f"batch {number}: {count:,} messages in {took_s:.1f} s ({rate:,.0f}/s), {self.summary.messages:,} in all"
+            f"batch {number}: {count_text(count, 'message')} in {took_s:.1f} s ({rate:,.0f}/s), "
+            f"{self.summary.messages:,} in all"
         )
 
     def _settle(self, path: str) -> int:
@@ -287,7 +289,8 @@ def run(spark: "SparkSession", config: CaptureConfig, say: Say = say_on_stderr) 
 
 def text_of(summary: CaptureSummary) -> str:
     """The summary for people."""
-    lines = [f"{summary.out}: {summary.messages:,} messages in {summary.batches} batches, {summary.seconds:.1f} s"]
+    batches = count_text(summary.batches, "batch", "batches")
+    lines = [f"{summary.out}: {count_text(summary.messages, 'message')} in {batches}, {summary.seconds:.1f} s"]
     lines += [f"  {count:,} of {entity}" for entity, count in sorted(summary.entities.items())]
     if summary.lost:
         lines.append(f"{summary.lost:,} had lost their locks: they come again, and the view has each of them once")

@@ -15,6 +15,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.model.texts import count_text
 from spillway.spark.charges import PAIRING_LINES, Plan, Tariff
 from spillway.spark.java import SparkMissing
 from spillway.spark.jobs.metering import TABLE, parse_named, write_whole
@@ -108,7 +109,7 @@ def run(spark: "SparkSession", config: CostConfig, say: Say = say_on_stderr) -> 
     charges = config.out / CHARGES
     if config.month:
         lines = lines.where(f"substring(day, 1, 7) = '{config.month}'")
-    say(f"pricing: {len(plan.namespace_days):,} days of namespaces into {charges}")
+    say(f"pricing: {count_text(len(plan.namespace_days), 'day')} of namespaces into {charges}")
     lines.repartition("day").sortWithinPartitions("day", "namespace", "entity", "kind", "line").write.mode(
         "overwrite"
     ).partitionBy("day").parquet(str(charges))

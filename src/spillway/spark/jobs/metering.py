@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client.control import ControlClient, ControlError
+from spillway.model.texts import count_text
 from spillway.spark.java import SparkMissing
 from spillway.spark.ledger_files import BadLine, LedgerFile
 from spillway.spark.ledger_frames import SUMMED, batches_of, dealt_out, metered
@@ -89,7 +90,8 @@ def run(spark: "SparkSession", config: MeteringConfig, say: Say = say_on_stderr)
     for at in range(0, len(due), DAYS_AT_ONCE):
         batch = due[at : at + DAYS_AT_ONCE]
         files = [file for day in batch for file in days[day]]
-        say(f"metering {batch[0]} to {batch[-1]}: {len(batch)} days, {len(files)} files ({at + len(batch)}/{len(due)})")
+        what = f"{count_text(len(batch), 'day')}, {count_text(len(files), 'file')}"
+        say(f"metering {batch[0]} to {batch[-1]}: {what} ({at + len(batch)}/{len(due)})")
         make_days(spark, config.out, {day: days[day] for day in batch}, summary)
     note_bad(config.out / QUARANTINE / "files.jsonl", inputs.bad)
     summary.notes = inputs.notes
@@ -291,8 +293,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def words_of(summary: MeteringSummary) -> str:
     made: list[Any] = [
-        f"{summary.out}: {summary.days} days made of {summary.files} files and {summary.lines:,} lines, "
-        f"{summary.rows:,} rows; {summary.days_kept} days were there; {summary.seconds} s"
+        f"{summary.out}: {count_text(summary.days, 'day')} made of {count_text(summary.files, 'file')} and "
+        f"{count_text(summary.lines, 'line')}, {count_text(summary.rows, 'row')}; "
+        f"there already: {count_text(summary.days_kept, 'day')}; {summary.seconds} s"
     ]
     if summary.open_days:
         made.append(f"not over yet: {', '.join(summary.open_days)}")

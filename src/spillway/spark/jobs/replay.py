@@ -21,6 +21,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client import ClientError, parse_connection_string
+from spillway.model.texts import count_text
 from spillway.spark.captured import captured
 from spillway.spark.java import SparkMissing
 from spillway.spark.jobs.capture import ABOUT, OURS
@@ -216,7 +217,8 @@ class Replay:
     def _run(self) -> None:
         steps = self._plan()
         done = set() if self.checkpoint is None else set(self.checkpoint.names(DONE))
-        self.say(f"{self.summary.planned:,} messages in {len(steps)} steps for {self.config.to}")
+        steps_text = count_text(len(steps), "step")
+        self.say(f"{count_text(self.summary.planned, 'message')} in {steps_text} for {self.config.to}")
         if self.config.dry_run:
             return
         for number, step in enumerate(steps):
@@ -366,7 +368,7 @@ def text_of(summary: ReplaySummary) -> str:
     """The summary for people."""
     lines = [f"  {line['messages']:,} of {line['entity']}, {line['day']}" for line in summary.lines]
     if summary.is_dry:
-        return "\n".join([f"{summary.planned:,} messages would be sent to {summary.to}:", *lines])
+        return "\n".join([f"{count_text(summary.planned, 'message')} would be sent to {summary.to}:", *lines])
     before = f"; {summary.steps_before} steps were done before" if summary.steps_before else ""
     told = (
         f"{summary.sent:,} of {summary.planned:,} messages were sent to {summary.to} in {summary.seconds:.1f} s{before}"

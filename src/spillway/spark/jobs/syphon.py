@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client import ClientError
+from spillway.model.texts import count_text
 from spillway.spark.depths import Backlogs, Depth, SecondaryError, name_of
 from spillway.spark.java import SparkMissing
 from spillway.spark.link import hub
@@ -383,13 +384,14 @@ def run_here(config: SyphonConfig, master: str | None = None) -> Summary:
 def text_of(summary: Summary) -> str:
     """The summary for people."""
     lines = [
-        f"{summary.moved:,} messages came home from {summary.backlogs} backlog queues in {summary.seconds:.1f} s, "
-        f"{summary.dead_lettered:,} were dead-lettered, {summary.kept:,} are kept"
+        f"{count_text(summary.moved, 'message')} came home from {count_text(summary.backlogs, 'backlog queue')} in "
+        f"{summary.seconds:.1f} s, {summary.dead_lettered:,} dead-lettered, {summary.kept:,} kept"
     ]
     if summary.broker_counted is not None:
         lines.append(f"the broker counts {summary.broker_counted:,} fewer in the backlog, {summary.after:,} are left")
     if summary.repeated or summary.tasks_lost:
-        lines.append(f"{summary.tasks_lost} tasks died; {summary.repeated:,} messages were sent home more than once")
+        died = count_text(summary.tasks_lost, "task")
+        lines.append(f"{died} died; sent home more than once: {count_text(summary.repeated, 'message')}")
     for line in summary.lines:
         if line["outcome"] != MOVED:
             place = line["destination"] or line["backlog"]

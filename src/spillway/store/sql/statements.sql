@@ -41,9 +41,9 @@ SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum
 FROM session INDEXED BY session_ready
 WHERE active > 0 AND entity_id = ? AND ready_since > ? ORDER BY ready_since LIMIT ?
 
--- name: select_sessions_with_messages
+-- name: select_sessions
 SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum
-FROM session WHERE entity_id = ? AND active > 0 ORDER BY session_id LIMIT ? OFFSET ?
+FROM session WHERE entity_id = ? ORDER BY session_id LIMIT ? OFFSET ?
 
 -- name: select_sessions_changed_since
 SELECT entity_id, session_id, active, ready_since, state, state_ms, checksum
@@ -61,6 +61,13 @@ DELETE FROM session WHERE entity_id = ? AND session_id = ?
 -- name: delete_sessions
 DELETE FROM session WHERE entity_id = ?
 
+-- name: count_session
+SELECT count(*), coalesce(min(key), 0) FROM message INDEXED BY message_session
+WHERE session_id IS NOT NULL AND key >> 40 = ? AND session_id = ?
+
+-- name: delete_session_of_bytes
+DELETE FROM session WHERE entity_id = ? AND session_id = CAST(? AS TEXT)
+
 -- name: count_sessions
 SELECT key >> 40, session_id, count(*) FROM message WHERE session_id IS NOT NULL GROUP BY 1, 2
 
@@ -68,6 +75,17 @@ SELECT key >> 40, session_id, count(*) FROM message WHERE session_id IS NOT NULL
 SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
     overlay, meta, body_id, raw
 FROM message WHERE key BETWEEN ?1 AND ?2
+UNION ALL
+SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, body_id, raw
+FROM parked WHERE key BETWEEN ?1 AND ?2 AND state IS NOT 3 -- hidden
+ORDER BY 1
+
+-- name: select_any_of_session
+SELECT key, 0, 0, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
+    overlay, meta, body_id, raw
+FROM message INDEXED BY message_session
+WHERE session_id IS NOT NULL AND key >> 40 = ?3 AND session_id = ?4 AND key BETWEEN ?1 AND ?2
 UNION ALL
 SELECT key, state, due_ms, enqueued_ms, expires_ms, delivery_count, enqueue_sequence_number, session_id, checksum,
     overlay, meta, body_id, raw
@@ -157,6 +175,52 @@ UPDATE entity SET tally = ? WHERE id = ?
 SELECT id, kind, path, settings, parent_id, put_checksum,
     last_sequence_number, active, deferred, scheduled, hidden, size_bytes, used_ms, counters_checksum, tally
 FROM entity ORDER BY id
+
+-- name: select_entity
+SELECT id, kind, path, settings, parent_id, put_checksum,
+    last_sequence_number, active, deferred, scheduled, hidden, size_bytes, used_ms, counters_checksum, tally
+FROM entity WHERE id = ?
+
+-- name: weigh_messages
+SELECT count(*), coalesce(sum(
+    CASE WHEN body_id IS NULL THEN length(raw) ELSE (SELECT length(body.raw) FROM body WHERE id = body_id) END), 0)
+FROM message WHERE key BETWEEN ? AND ?
+
+-- name: weigh_parked
+SELECT coalesce(sum(state = 1), 0), coalesce(sum(state = 2), 0), coalesce(sum(state = 3), 0), coalesce(sum(
+    CASE WHEN body_id IS NULL THEN length(raw) ELSE (SELECT length(body.raw) FROM body WHERE id = body_id) END), 0)
+FROM parked WHERE key BETWEEN ? AND ?
+
+-- name: last_number_of
+SELECT coalesce(max(key), 0) FROM (
+    SELECT max(key) AS key FROM message WHERE key BETWEEN ?1 AND ?2
+    UNION ALL
+    SELECT max(key) FROM parked WHERE key BETWEEN ?1 AND ?2
+    UNION ALL
+    SELECT max(key) FROM accepted_id WHERE key BETWEEN ?1 AND ?2
+)
+
+-- name: last_entity_of_all
+SELECT coalesce(max(id), 0) FROM (
+    SELECT max(id) AS id FROM entity
+    UNION ALL
+    SELECT max(entity_id) FROM removed
+    UNION ALL
+    SELECT max(key) >> 40 FROM message
+    UNION ALL
+    SELECT max(key) >> 40 FROM parked
+    UNION ALL
+    SELECT max(key) >> 40 FROM accepted_id
+)
+
+-- name: last_body_of_all
+SELECT coalesce(max(id), 0) FROM (SELECT max(id) AS id FROM body UNION ALL SELECT max(body_id) FROM body_count)
+
+-- name: last_of_index
+SELECT coalesce(max(sequence_number), 0), coalesce(max(accepted_ms), 0) FROM id_index WHERE entity_id = ?
+
+-- name: select_all_indexed
+SELECT entity_id, upto, accepted_ms, checksum FROM id_indexed
 
 -- name: put_removed
 INSERT OR IGNORE INTO removed VALUES (?)
