@@ -18,6 +18,7 @@ from spillway.amqp.types import LONGS, Array, Int
 from spillway.broker.commands import Peek, Request
 from spillway.broker.effects import Deliver, Done, Messages
 from spillway.dialect.nodes import BROWSING_MAX
+from spillway.dialect.peer import Peer
 from spillway.model import limits
 from spillway.model.message import Message, StoredMessage
 from tests.dialect.holding import FRAME_BYTES, HoldingClient, House
@@ -188,6 +189,10 @@ ROWS: dict[str, Step] = {
 }
 
 
+def _close(peer: Peer) -> None:
+    peer.close(None)
+
+
 def hold(client: HoldingClient, step: Step, until_bytes: int) -> int:
     """Make it hold more and more, until it is ended or holds so much; the most that was held on the way."""
     most = 0
@@ -264,6 +269,38 @@ def test_what_is_charged_is_at_least_what_it_takes(step: Step) -> None:
         tracemalloc.stop()
     assert charged >= 0.7 * taken, f"{charged} bytes charged, {taken} taken"
     assert charged <= 40 * taken, f"{charged} bytes charged, {taken} taken"
+
+
+@pytest.mark.parametrize("ends", [Peer.lost, _close], ids=["lost", "closed"])
+@pytest.mark.parametrize("step", ROWS.values(), ids=ROWS)
+def test_what_was_held_leaves_memory_with_the_connection_and_waits_for_no_garbage_collection(
+    step: Step, ends: Callable[[Peer], None]
+) -> None:
+    """A collection is called for by the number of objects; a few hundred of them may have a gigabyte."""
+    house = House(BYTES_MAX)
+    client = house.client()
+    step(client, 0)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        count = 1
+        while client.account.held_bytes < limits.MIB and count < STEPS_MAX:
+            step(client, count)
+            count += 1
+        client.commands.clear()
+        client.links.clear()
+        taken, _ = tracemalloc.get_traced_memory()
+        ends(client.peer)
+        client.peer.take_commands(1 << 30, 1 << 40)
+        client.peer.take_registered()
+        client.peer.take_forgotten()
+        client.peer.take_output()
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert left <= 0.1 * taken, f"{left} of {taken} bytes are still there"
 
 
 @pytest.mark.parametrize("step", [unfinished_deliveries, sessions, links, tokens])

@@ -173,6 +173,11 @@ class ReplyLink(PeerLink):
             self.held_bytes -= len(payload)
             self._send(payload)
 
+    def forget_held(self) -> None:
+        self.held.clear()
+        self.held_bytes = 0
+        self.paid_bytes = 0
+
     def may_send(self) -> bool:
         link = self.link
         return link.is_open and (link.credit > 0 or self.is_generous) and link.session.window > 0

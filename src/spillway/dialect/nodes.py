@@ -91,7 +91,7 @@ class Nodes:
         if self.holding.pop(reply.number, None) is not None:
             self._browse()
         self.account.charge(-reply.paid_bytes)
-        reply.paid_bytes = 0
+        reply.forget_held()
 
     def forget_requests(self) -> None:
         """Nobody is there to hear their answers."""

@@ -489,8 +489,12 @@ class Peer:
         link.forget_attach()
 
     def _forget_link(self, link: Link) -> None:
-        """It has ended. What was never begun on the wire goes back; what was keeps its lock (contract H13)."""
+        """It has ended. What was never begun on the wire goes back; what was keeps its lock (contract H13).
+
+        The two refer to each other no longer: what they held is freed now, not when garbage is next collected.
+        """
         user = link.user
+        link.user = None
         if not isinstance(user, PeerLink) or user.number not in self.links:
             return
         del self.links[user.number]
@@ -503,6 +507,7 @@ class Peer:
             self.window_bound.pop(user.number, None)
             for delivery in user.held:
                 self.account.charge(-_held_bytes(delivery))
+            user.held.clear()
             for tag in link.take_unsent():
                 if tag:
                     self.outbox.commands.append(Undelivered(user.path, tag))
@@ -673,6 +678,7 @@ class Peer:
     def _let_go(self) -> None:
         """It is closed: nothing of it is held, though its socket may be there for a while."""
         self.connection.forget()
+        self.standing.let_go()
         self.account.close()
 
 

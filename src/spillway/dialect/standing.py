@@ -31,6 +31,7 @@ class Standing:
         self.options = options
         self.quotas = quotas
         self.grants = Grants()
+        self.was_authorised = False  # when its connection was closed
         self.account = account
         self.known_bytes_max = account.bytes_max
         self.paid_bytes = 0  # for the grants
@@ -45,7 +46,12 @@ class Standing:
 
     @property
     def is_authorised(self) -> bool:
-        return len(self.grants.by_scope) > 0
+        return self.was_authorised or len(self.grants.by_scope) > 0
+
+    def let_go(self) -> None:
+        """The connection is closed: its tokens are not kept, only that it had some."""
+        self.was_authorised = self.is_authorised
+        self.grants = Grants()
 
     def wall_ms(self, now_ms: int) -> int:
         return now_ms + self.rights.wall_ahead_ms

@@ -104,6 +104,7 @@ class Account:
             self.is_closed = True
             self.budget.remove(self)
             self.held_bytes = 0
+            self.on_over = None  # who owns it is not kept by it
 
     def why(self) -> str:
         if self.is_pressed:
