@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.amqp.connection import CLOSE_WAIT_MS, Connection, ConnectionOptions
+from spillway.amqp.connection import CLOSE_WAIT_MS, LIGHT_FRAME_BYTES, Connection, ConnectionOptions
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
     ConnectionClosed,
@@ -359,3 +359,16 @@ def test_no_more_frames_are_read_than_the_owner_asks_for_and_the_rest_is_read_wh
     server.receive(flows[5 : len(flows) // 10], 0, 1)
     server.read_on(0, 1)
     assert (server.frames_count, server.is_cut, server.bytes_kept) == (before + 7, False, 0)
+
+
+def test_a_large_frame_counts_as_many() -> None:
+    server = Connection(ConnectionOptions("server"), True, 0)
+    server.receive(AMQP_HEADER + encode_frame(0, Open("client")) + encode_frame(0, Begin(None, 0, 100, 100)), 0)
+    weight_before = server.frames_weight
+    frame = encode_frame(0, Flow(0, 5_000, 0, 5_000, properties={"x": "y" * 10 * LIGHT_FRAME_BYTES}))
+    before = server.frames_count
+    server.receive(frame * 20, 0, frames_max=22)
+    assert (server.frames_count - before, server.is_cut) == (2, True)
+    server.read_on(0, 1_000)
+    assert (server.frames_count - before, server.is_cut) == (20, False)
+    assert server.frames_weight - weight_before == 20 * (1 + 10)

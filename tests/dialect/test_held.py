@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pytest
 
 from spillway.amqp.frames import encode_frame
-from spillway.amqp.message import Properties, encode_amqp_value, encode_message
+from spillway.amqp.message import Properties, encode_amqp_value, encode_data, encode_message
 from spillway.amqp.performatives import Attach, Begin, Detach, End, Modified, Source, Target, Transfer
 from spillway.amqp.session import HANDLE_BYTES
 from spillway.amqp.types import LONGS, Array, Int
-from spillway.broker.commands import Peek, Request
+from spillway.broker.commands import Peek, Request, Send
 from spillway.broker.effects import Deliver, Done, Messages
 from spillway.dialect.nodes import BROWSING_MAX
 from spillway.dialect.peer import Peer
@@ -381,3 +381,59 @@ def test_messages_are_not_browsed_for_an_answer_that_nobody_would_take() -> None
     client.peer.perform(Messages(asked[0].request_id, [], [], 0), NOW_MS)
     client.hear()
     assert len([command for command in client.commands if isinstance(command, Peek)]) == BROWSING_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("address", "weight"),
+    [("$cbs", limits.TOKEN_FRAMES), ("q/$management", limits.REQUEST_FRAMES)],
+    ids=["tokens", "requests"],
+)
+@pytest.mark.parametrize("frames_of_each", [1, 3])
+def test_what_asks_for_work_counts_as_many_frames_and_is_read_less_of_at_a_time(
+    address: str, weight: int, frames_of_each: int
+) -> None:
+    client = House(BYTES_MAX).client()
+    _node(client, address, 1_000)
+    connection = client.peer.connection
+    payload = _request("no such operation", {}, "i")
+    size = len(payload) // frames_of_each + 1
+    burst = b""
+    for number in range(100):
+        for at in range(0, len(payload), size):
+            first = (number, b"t") if at == 0 else (None, None)
+            transfer = Transfer(0, first[0], first[1], 0, more=at + size < len(payload), settled=True)
+            burst += encode_frame(0, transfer, payload[at : at + size])
+    before = connection.frames_count
+    client.peer.receive(burst, NOW_MS, limits.FRAMES_PER_VISIT_MAX)
+    read = (connection.frames_count - before) / frames_of_each
+    assert client.peer.has_unread
+    assert read <= limits.FRAMES_PER_VISIT_MAX / (weight + frames_of_each) + 1
+    client.peer.receive(b"", NOW_MS)
+    assert connection.frames_count - before == 100 * frames_of_each
+
+
+def test_of_the_last_words_of_a_client_sends_count_and_what_it_asks_for_does_not() -> None:
+    """Thousands of tokens that came before the end of a socket would be checked in one go, for nobody."""
+    client = House(BYTES_MAX).client()
+    _node(client, "q/$management", 1_000)
+    client.attach_sender(2, address="$cbs")
+    client.attach_receiver(3, address="$cbs")
+    client.attach_sender(4)
+    client.peer.last_words()
+    _send(client, 0, _request("com.microsoft:get-session-state", {"session-id": "s"}, "i"))
+    held_bytes = client.account.held_bytes
+    tokens_count = len(client.peer.standing.grants.by_scope)
+    put = encode_message(
+        properties=Properties(message_id="i", reply_to="here"),
+        application_properties={
+            "operation": "put-token",
+            "type": "servicebus.windows.net:sastoken",
+            "name": "sb://h/q",
+        },
+        body=encode_amqp_value(sas_token("sb://h/q")),
+    )
+    _send(client, 1, put, handle=2)
+    _send(client, 2, encode_message(body=encode_data(b"the last")), handle=4)
+    (command,) = client.commands
+    assert isinstance(command, Send)
+    assert (client.account.held_bytes, len(client.peer.standing.grants.by_scope)) == (held_bytes, tokens_count)

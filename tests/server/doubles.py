@@ -42,6 +42,11 @@ class ScriptedPeer:
         self.close_error: BrokerError | None = None
         self.refusal: BrokerError | None = None
         self.fault: Exception | None = None
+        self.is_unheard = False
+
+    @property
+    def frames_weight(self) -> int:
+        return self.frames_count
 
     @property
     def has_commands(self) -> bool:
@@ -84,6 +89,9 @@ class ScriptedPeer:
 
     def review(self, now_ms: int) -> None:
         self.reviews.append(now_ms)
+
+    def last_words(self) -> None:
+        self.is_unheard = True
 
     def lost(self) -> None:
         self.gone.update(self.registered)

@@ -54,6 +54,7 @@ FRAME_BYTES_MIN: Final = 512  # [2.7.1] MIN-MAX-FRAME-SIZE
 HEARTBEAT_MS_MIN: Final = 100  # a peer that asks for more is told less
 CLOSE_WAIT_MS: Final = 10_000  # how long the peer may take to answer our close
 ALL_FRAMES: Final = 1 << 62
+LIGHT_FRAME_BYTES: Final = 2_048  # a larger one counts as one more for each of these
 DISPOSITION_BYTES: Final = 40  # roughly, of a run not written yet
 
 
@@ -121,6 +122,7 @@ class Connection:
         self.is_server = is_server
         self.state: int = states.HEADER
         self.frames_count = 0  # received
+        self.frames_weight = 0  # the same, and more for those that are large or ask for work
         self.events: list[Event] = []
         self.sessions: dict[int, Session] = {}  # by our channel
         self.sessions_by_remote_channel: dict[int, Session] = {}
@@ -171,6 +173,11 @@ class Connection:
     def is_cut(self) -> bool:
         """There may be whole frames that were received and not read."""
         return self._frames_left <= 0 and self.state != states.CLOSED and self._parser.unread > 0
+
+    def spend_frames(self, count: int) -> None:
+        """The one being read counts as so many more: who asks for much is read less of at a time."""
+        self._frames_left -= count
+        self.frames_weight += count
 
     def take_events(self) -> list[Event]:
         """What has happened since the last call."""
@@ -433,6 +440,10 @@ class Connection:
     def _on_frame(self, frame: Frame) -> None:
         """One AMQP frame."""
         self.frames_count += 1
+        self.frames_weight += 1
+        extra = (frame.end - frame.at) // LIGHT_FRAME_BYTES
+        if extra > 0:
+            self.spend_frames(extra)
         if frame.at == frame.end:
             return  # a heartbeat
         if frame.kind == SASL:

@@ -88,6 +88,7 @@ class Link:
         self.is_draining = False  # we want our credit used up or given back
         self.max_message_size: int = 0
         self.bytes_max: int = 0
+        self.weight: int = 0  # frames that a delivery counts as besides its own: what it asks for is work
         self.partial: PartialDelivery | None = None
         self.refused_id: int = -1  # the last delivery that came after we had detached
         self.is_echo_due = False
@@ -367,6 +368,8 @@ class Link:
                         self, delivery_id, tag, transfer.settled is True, message_format, data[at:end], transfer.state
                     )
                 )
+                if self.weight:
+                    self.session.connection.spend_frames(self.weight)
                 if self.is_draining:
                     self.tell_if_drained()
                 return
@@ -435,6 +438,7 @@ class Link:
                     self, delivery_id, partial.tag, partial.settled, partial.message_format, payload, partial.state
                 )
             )
+            self.session.connection.spend_frames(self.weight)
         self.drop_partial()
         self.tell_if_drained()
 

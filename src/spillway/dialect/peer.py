@@ -117,6 +117,7 @@ class Peer:
         self.audit = options.audit
         self.nodes = Nodes(self.standing, self.outbox, ids, tracker, options.audit, self.missing)
         self.is_writable = True
+        self.is_unheard = False  # its socket has gone: nobody would hear an answer
         self.refusal: BrokerError | None = None  # why it cannot stay: what it hears when it asks for a link
         self.links: dict[int, PeerLink] = {}
         self.window_bound: dict[int, ClientReceiver] = {}  # would take more if the session's window opened
@@ -144,6 +145,11 @@ class Peer:
     def frames_count(self) -> int:
         """How many frames the client has sent."""
         return self.connection.frames_count
+
+    @property
+    def frames_weight(self) -> int:
+        """The same by the work that they ask for."""
+        return self.connection.frames_weight
 
     @property
     def has_unread(self) -> bool:
@@ -243,6 +249,11 @@ class Peer:
         except Exception:
             self._break()
             raise
+
+    def last_words(self) -> None:
+        """The socket has gone, and what it brought is about to be read. Sends and settlements count; who asks for
+        something cannot be answered any more, and is not asked for."""
+        self.is_unheard = True
 
     def lost(self) -> None:
         """The socket has gone."""
@@ -471,7 +482,9 @@ class Peer:
         elif isinstance(user, EmptyReceiver):
             self._accept(user, limits.MESSAGE_BYTES_MAX)
         else:
-            self._accept(user, cbs.REQUEST_BYTES_MAX if user.address.node == CBS else management.REQUEST_BYTES_MAX)
+            is_cbs = user.address.node == CBS
+            self._accept(user, cbs.REQUEST_BYTES_MAX if is_cbs else management.REQUEST_BYTES_MAX)
+            user.link.weight = limits.TOKEN_FRAMES if is_cbs else limits.REQUEST_FRAMES
             user.link.grant(REQUEST_CREDIT)
 
     def _accept(self, user: PeerLink, bytes_max: int, effect: Attached | None = None) -> None:
@@ -537,6 +550,8 @@ class Peer:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def _on_request(self, node: RequestLink, event: TransferReceived, now_ms: int) -> None:
+        if self.is_unheard:
+            return
         try:
             self.nodes.on_request(node, event, now_ms)
         except BrokerError as error:

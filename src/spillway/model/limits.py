@@ -100,6 +100,8 @@ COMMAND_BYTES_PER_TURN_MAX: Final = 1 * MIB
 FRAMES_PER_TURN_MAX: Final = 1_024  # of all peers that have sent more than was read at once; then others have theirs
 FRAMES_PER_VISIT_MAX: Final = 256  # of one peer: as many as its commands; of 1 KB each, what a read of a socket brings
 FRAMES_PER_VISIT_MIN: Final = 16  # also of a peer that comes when the others have had all frames of a turn
+TOKEN_FRAMES: Final = 32  # a token that is put counts as so many frames more: it is checked, 50 µs
+REQUEST_FRAMES: Final = 8  # and so does a request to $management
 # Work that one turn does for publishing, and once more for what happens by itself, in steps of about a microsecond.
 STEPS_PER_TURN_MAX: Final = 10_000
 COPY_STEPS: Final = 20  # one copy of a message for a subscription, written down

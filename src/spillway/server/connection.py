@@ -123,6 +123,7 @@ class ClientConnection(asyncio.Protocol):
                 timer.cancel()
         if self.on_lost is not None:
             self.on_lost(self)
+        self.peer.last_words()
         if self.peer.is_authorised and self.peer.has_unread:
             self.read_what_came()
         if isinstance(error, OSError) and not self.is_closing and self.peer.is_authorised:
