@@ -109,7 +109,7 @@ def test_8_3_schedule_takes_encoded_messages_with_their_due_time() -> None:
     desk.request(SCHEDULE, {"messages": [{"message-id": "m", "message": raw}]})
     command = desk.command(Schedule)
     assert [message.scheduled_ms for message in command.messages] == [NOW_MS + 60_000]
-    assert command.size_bytes == len(raw)
+    assert command.messages_bytes == len(raw)
 
 
 def test_8_3_a_message_without_its_due_time_is_refused() -> None:

@@ -17,6 +17,9 @@ ASKS_AGAIN: Final = 2  # it granted what it had granted, or less: another call b
 ASKS_NOTHING: Final = 3  # it took back what was left
 
 
+ITEM_BYTES: Final = 256  # what a message, lock token or number that a command brings weighs besides: it is work
+
+
 class Command:
     """`size_bytes` is what it weighs against the bytes a peer may bring into one turn."""
 
@@ -81,7 +84,7 @@ class Send(Command):
         self.delivery_id = delivery_id
         self.messages = messages
         self.is_settled = is_settled
-        self.size_bytes = size_bytes
+        self.size_bytes = size_bytes + len(messages) * ITEM_BYTES
 
 
 class Credit(Command):
@@ -141,6 +144,7 @@ class RenewLocks(Request):
         super().__init__(request_id, path)
         self.lock_tokens = lock_tokens
         self.session_id = session_id
+        self.size_bytes = len(lock_tokens) * ITEM_BYTES
 
 
 class Peek(Request):
@@ -161,7 +165,8 @@ class Schedule(Request):
     def __init__(self, request_id: int, path: str, messages: list[Message], size_bytes: int) -> None:
         super().__init__(request_id, path)
         self.messages = messages
-        self.size_bytes = size_bytes
+        self.messages_bytes = size_bytes
+        self.size_bytes = size_bytes + len(messages) * ITEM_BYTES
 
 
 class CancelScheduled(Request):
@@ -170,6 +175,7 @@ class CancelScheduled(Request):
     def __init__(self, request_id: int, path: str, sequence_numbers: list[int]) -> None:
         super().__init__(request_id, path)
         self.sequence_numbers = sequence_numbers
+        self.size_bytes = len(sequence_numbers) * ITEM_BYTES
 
 
 class ReceiveDeferred(Request):
@@ -187,6 +193,7 @@ class ReceiveDeferred(Request):
         self.sequence_numbers = sequence_numbers
         self.deletes = deletes
         self.session_id = session_id
+        self.size_bytes = len(sequence_numbers) * ITEM_BYTES
 
 
 class UpdateDisposition(Request):
@@ -204,7 +211,7 @@ class UpdateDisposition(Request):
         self.lock_tokens = lock_tokens
         self.settlement = settlement
         self.session_id = session_id
-        self.size_bytes = len(lock_tokens) * settlement.changed_bytes()
+        self.size_bytes = len(lock_tokens) * (ITEM_BYTES + settlement.changed_bytes())
 
 
 class BatchDelete(Request):

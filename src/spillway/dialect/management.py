@@ -158,7 +158,7 @@ def weight_of(command: Request) -> int:
     if isinstance(command, (RenewLocks, UpdateDisposition)):
         return len(command.lock_tokens) * TOKEN_BYTES
     if isinstance(command, Schedule):
-        return command.size_bytes + len(command.messages) * limits.RESIDENT_MESSAGE_BYTES
+        return command.messages_bytes + len(command.messages) * limits.RESIDENT_MESSAGE_BYTES
     if isinstance(command, SetSessionState):
         return 0 if command.state is None else len(command.state)
     return 0
