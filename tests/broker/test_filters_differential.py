@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spillway.broker.filter_like import LikePattern
 from spillway.broker.filters import SqlCondition, compile_filter
 from spillway.model.rules import CONDITIONS_MAX, EXPRESSION_CHARS_MAX, SqlFilter
+from spillway.model.text_planes import TextMemory
 from tests.broker.given_properties import given as message
 
 OUTCOMES = {0: 0, 1: 1, 2: None}
@@ -176,7 +177,7 @@ def test_like_agrees_with_sqlite(database: sqlite3.Connection, text: str, patter
     asked = "SELECT ?1 LIKE ?2 ESCAPE ?3" if escape else "SELECT ?1 LIKE ?2"
     arguments = [text, pattern, escape] if escape else [text, pattern]
     (expected,) = database.execute(asked, arguments).fetchone()
-    assert LikePattern(pattern, escape).matches(text) is bool(expected)
+    assert LikePattern(pattern, escape).matches(text, TextMemory()) is bool(expected)
 
 
 def ends_with_escape(pattern: str, escape: str) -> bool:

@@ -11,6 +11,7 @@ from spillway.broker.filters import Condition, compile_filter
 from spillway.model.errors import ArgumentError
 from spillway.model.rule_values import RuleValue, rule_value
 from spillway.model.rules import CONDITIONS_MAX, CorrelationFilter, FilterError, SqlAction, SqlFilter
+from spillway.model.text_planes import TextMemory
 from tests.broker.given_properties import given
 
 KIB = 1024
@@ -207,7 +208,7 @@ def test_a_bad_escape_is_refused(expression: str, text: str) -> None:
 def test_like_looks_at_no_character_twice(pattern: str, text: str) -> None:
     """Steps, not seconds: a greedy matcher that goes back needs 65,536 x 500 of them."""
     like = LikePattern(pattern, "")
-    like.matches(text)
+    like.matches(text, TextMemory())
     assert like.steps <= len(text) + len(pattern)
 
 

@@ -21,6 +21,7 @@ from spillway.model import limits
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
 from spillway.model.errors import MessageLockLost
 from spillway.model.records import MessageAdded, MessageChanged
+from spillway.model.rule_values import rule_value
 from spillway.model.rules import Rule, SqlFilter
 from spillway.model.settlement import COMPLETE, Settlement
 from spillway.testing.core import Core, message
@@ -150,7 +151,7 @@ def test_a_crash_halfway_loses_no_message_and_no_copy_and_makes_none_twice(turns
 
 def test_filters_are_tried_as_far_as_a_turn_goes_and_nothing_is_written_before_the_last() -> None:
     core = Slow()
-    likes = " OR ".join(f"p LIKE '%a_{char}%'" for char in "bcdefghijklmnopqrstu")
+    likes = " OR ".join(f"p LIKE '%{'a_' * 14}{char}%'" for char in "bcdefghijklmnopqrstu")
     subscriptions(core, 40, f"{likes} OR n = 1")
     text = "bcdefghijklmnopqrstu" + "a" * 30_980  # each of them is there, and nowhere behind an a
     core.run()
@@ -158,14 +159,37 @@ def test_filters_are_tried_as_far_as_a_turn_goes_and_nothing_is_written_before_t
     core.turn(Send(SENDER, 7, [made(f"n=1 p={text}")], False, 31_000), core.beside())
     assert core.answers_to(BESIDE) == [99]
     turns = core.run()
-    one_rule = 20 * (31_000 // 32 + 40) + limits.COMPILE_STEPS
-    assert turns >= 40  # it was one: 40 rules through 31,000 characters, 20 times each
+    one_rule = limits.COMPILE_STEPS + 1_024 * limits.COMPILE_CHAR_STEPS + 5_000  # read at first, and one LIKE
+    assert turns >= 3  # it was one: 40 rules through 31,000 characters, 20 times each
     for decided in core.turns:
-        assert decided.steps_left >= -one_rule
-        assert decided.chores_left >= -one_rule - 40 * limits.COPY_STEPS
+        assert decided.filters_left >= -one_rule
+        assert decided.steps_left >= limits.STEPS_PER_TURN_MAX - limits.FILTER_STEPS_PER_TURN_MAX - one_rule
+        assert decided.chores_left >= decided.steps_left - one_rule - 40 * limits.COPY_STEPS
     assert core.answers_to(SENDER) == [7]
     assert [copies_in(each) for each in core.turns if copies_in(each) > 1][-1] == 40 + 1  # and the neighbour's
     assert len(received(core, "t/Subscriptions/s39", 10)) == 1
+
+
+def test_a_rule_that_takes_long_goes_on_where_the_turn_before_left_it() -> None:
+    core = Slow()
+    core.make(TOPIC, "t")
+    likes = " OR ".join(f"p LIKE @p{number}" for number in range(30))
+    values = {f"@p{number}": rule_value("%" + "a_" * (480 + number) + "_a%") for number in range(30)}
+    for name, last in (("s0", "n = 1"), ("s1", "n = 2")):
+        settings = EntitySettings()
+        settings.rules = [Rule("r", SqlFilter(f"{likes} OR {last}", values), None, 0)]
+        core.make(SUBSCRIPTION, f"t/Subscriptions/{name}", settings)
+    core.apply(AttachSender(SENDER, "t"))
+    core.run()
+    core.turns.clear()
+    core.turn(Send(SENDER, 7, [made("n=1 p=" + "ab" * 15_500)], False, 31_000), core.beside())
+    turns = core.run()
+    assert turns >= 8  # 30 LIKEs of some 1,100 steps each, and 30 answers that are known for the second rule
+    for decided in core.turns:
+        assert decided.filters_left >= -2_000 - limits.COMPILE_STEPS - 1_024 * limits.COMPILE_CHAR_STEPS
+    assert core.answers_to(SENDER) == [7]
+    assert len(received(core, "t/Subscriptions/s0", 10)) == 1
+    assert received(core, "t/Subscriptions/s1", 10) == []
 
 
 def test_a_rule_is_read_when_it_is_first_tried_and_only_so_many_of_them_in_a_turn() -> None:
@@ -177,7 +201,7 @@ def test_a_rule_is_read_when_it_is_first_tried_and_only_so_many_of_them_in_a_tur
     core.turn(Send(SENDER, 7, [made("n=1")], False, 10))
     topic = core.namespace.directory.topics["t"]
     read = sum(one.compiled[0] is not None for one in topic.subscriptions.values())
-    assert read <= limits.STEPS_PER_TURN_MAX // limits.COMPILE_STEPS + 1
+    assert read <= limits.FILTER_STEPS_PER_TURN_MAX // limits.COMPILE_STEPS + 1
     core.run()
     assert core.answers_to(SENDER) == [7]
 

@@ -30,6 +30,7 @@ class Decided:
         self.steps_left: int = limits.STEPS_PER_TURN_MAX  # for publishing what is sent in this turn
         self.chores_left: int = limits.STEPS_PER_TURN_MAX  # for what happens by itself
         self.chores_begun: int = limits.STEPS_PER_TURN_MAX
+        self.filters_left: int = limits.FILTER_STEPS_PER_TURN_MAX  # of both
         self.ledger = ledger
         self.disk = disk
         self.saves_ledger = False  # also if there is nothing else to remember

@@ -4,7 +4,9 @@ Built by `filter_builder`; nesting is bounded there, so evaluation may recurse. 
 of its topic and keeps nothing of any of them.
 """
 
-from spillway.broker.filter_like import LikePattern
+from typing import Final
+
+from spillway.broker.filter_like import PATTERN_CHARS_MAX, LikePattern
 from spillway.broker.filter_values import (
     EQUAL,
     FALSE,
@@ -18,6 +20,17 @@ from spillway.broker.filter_values import (
 )
 from spillway.model.properties import ChangedProperties, MessageProperties, fold
 from spillway.model.rules import FilterError
+
+# What evaluating takes beside the one step of a rule, in steps of model/limits.py. Measured on the compiled build.
+NODES_PER_STEP: Final = 4
+NODES_MASK: Final = NODES_PER_STEP - 1
+EQUAL_CHARS_PER_STEP: Final = 8_192  # of two texts: whether they are the same
+ORDERED_CHARS_PER_STEP: Final = 4_096  # which is the greater
+JOINED_CHARS_PER_STEP: Final = 8_192
+HASHED_CHARS_PER_STEP: Final = 1_024
+FOLDED_CHARS_PER_STEP: Final = 128
+CUT_CHARS_PER_STEP: Final = 8  # of a pattern that a message brings
+ASKED_CHARS_MIN: Final = 256  # of a text: matching a shorter one takes no longer than looking up what came of it
 
 
 class Expression:
@@ -61,9 +74,14 @@ class PropertyByName(Expression):
         self.name = name
 
     def value(self, properties: MessageProperties) -> object:
+        if properties.settled is not None and self in properties.settled:
+            return properties.settled[self]
         name = self.name.value(properties)
         if isinstance(name, str):
-            return properties.user(fold(name))
+            value = properties.user(fold(name))
+            if len(name) > FOLDED_CHARS_PER_STEP:
+                properties.settle(self, value, len(name) // FOLDED_CHARS_PER_STEP)
+            return value
         if name is None:
             return None
         raise FilterError(f"property(name) takes the name as a string, not {kind_of(name)}.")
@@ -97,7 +115,18 @@ class Calculation(Expression):
         result = self.first.value(properties)
         for index in range(len(self.others)):
             result = calculate(self.signs[index], result, self.others[index].value(properties))
+            if isinstance(result, str):
+                properties.work += len(result) // JOINED_CHARS_PER_STEP
+        properties.work += len(self.others) // NODES_PER_STEP
         return result
+
+
+def is_of_the_message(left: Expression) -> bool:
+    """Whether a text is there as long as the message is: what is asked about it is remembered meanwhile.
+
+    Many rules may ask the same. What was put together for one question is not kept.
+    """
+    return isinstance(left, (UserProperty, SystemProperty))
 
 
 class Predicate:
@@ -115,8 +144,10 @@ class Both(Predicate):
 
     def test(self, properties: MessageProperties) -> int:
         result = TRUE
-        for part in self.parts:
-            outcome = part.test(properties)
+        for index in range(len(self.parts)):
+            outcome = self.parts[index].test(properties)
+            if index & NODES_MASK == NODES_MASK:
+                properties.work += 1
             if outcome == FALSE:
                 return FALSE
             if outcome == UNKNOWN:
@@ -132,8 +163,10 @@ class Either(Predicate):
 
     def test(self, properties: MessageProperties) -> int:
         result = FALSE
-        for part in self.parts:
-            outcome = part.test(properties)
+        for index in range(len(self.parts)):
+            outcome = self.parts[index].test(properties)
+            if index & NODES_MASK == NODES_MASK:
+                properties.work += 1
             if outcome == TRUE:
                 return TRUE
             if outcome == UNKNOWN:
@@ -159,7 +192,10 @@ class Comparison(Predicate):
         self.right = right
 
     def test(self, properties: MessageProperties) -> int:
-        return compare(self.operator, self.left.value(properties), self.right.value(properties))
+        left = self.left.value(properties)
+        if isinstance(left, str):
+            properties.work += len(left) // ORDERED_CHARS_PER_STEP
+        return compare(self.operator, left, self.right.value(properties))
 
 
 class TextIs(Predicate):
@@ -170,11 +206,13 @@ class TextIs(Predicate):
         self.is_negated = operator == NOT_EQUAL
         self.left = left
         self.text = text
+        self.work = len(text) // EQUAL_CHARS_PER_STEP
 
     def test(self, properties: MessageProperties) -> int:
         value = self.left.value(properties)
         if not isinstance(value, str):
             return UNKNOWN
+        properties.work += self.work
         return TRUE if (value == self.text) != self.is_negated else FALSE
 
 
@@ -189,9 +227,13 @@ class In(Predicate):
         value = self.left.value(properties)
         if value is None:
             return UNKNOWN
+        work = len(value) // EQUAL_CHARS_PER_STEP if isinstance(value, str) else 0
         result = FALSE
-        for choice in self.choices:
-            outcome = compare(EQUAL, value, choice.value(properties))
+        for index in range(len(self.choices)):
+            outcome = compare(EQUAL, value, self.choices[index].value(properties))
+            properties.work += work
+            if index & NODES_MASK == NODES_MASK:
+                properties.work += 1
             if outcome == TRUE:
                 return TRUE
             if outcome == UNKNOWN:
@@ -205,11 +247,14 @@ class InTexts(Predicate):
     def __init__(self, left: Expression, texts: set[str]) -> None:
         self.left = left
         self.texts = texts
+        self.is_hashed = is_of_the_message(left)  # once, that is
 
     def test(self, properties: MessageProperties) -> int:
         value = self.left.value(properties)
         if not isinstance(value, str):
             return UNKNOWN
+        if not self.is_hashed:
+            properties.work += len(value) // HASHED_CHARS_PER_STEP
         return TRUE if value in self.texts else FALSE
 
 
@@ -219,13 +264,26 @@ class Like(Predicate):
     def __init__(self, left: Expression, pattern: LikePattern) -> None:
         self.left = left
         self.pattern = pattern
+        self.is_kept = is_of_the_message(left)
 
     def test(self, properties: MessageProperties) -> int:
+        if properties.settled is not None and self in properties.settled:
+            return TRUE if properties.settled[self] else FALSE
         value = self.left.value(properties)
         if not isinstance(value, str):
             return UNKNOWN
-        is_like = self.pattern.matches(value)
-        properties.work += self.pattern.work
+        like = self.pattern
+        memory = properties.text_memory()
+        if self.is_kept and len(value) >= ASKED_CHARS_MIN:
+            answer = memory.answers.get((value, like.pattern, like.escape))
+            if answer is not None:
+                properties.work += 1
+                return TRUE if answer else FALSE
+        is_like = like.matches(value, memory)
+        if like.work > 0:
+            if self.is_kept:
+                memory.keep_answer(value, like.pattern, like.escape, is_like)
+            properties.settle(self, is_like, like.work)
         return TRUE if is_like else FALSE
 
 
@@ -236,8 +294,11 @@ class LikeProperty(Predicate):
         self.left = left
         self.pattern = pattern
         self.escape = escape
+        self.is_kept = is_of_the_message(left)
 
     def test(self, properties: MessageProperties) -> int:
+        if properties.settled is not None and self in properties.settled:
+            return TRUE if properties.settled[self] else FALSE
         value = self.left.value(properties)
         pattern = self.pattern.value(properties)
         escape: object = "" if self.escape is None else self.escape.value(properties)
@@ -249,10 +310,22 @@ class LikeProperty(Predicate):
             raise FilterError("The ESCAPE character of LIKE is a string of one character.")
         if not isinstance(value, str):
             return UNKNOWN
+        return TRUE if self._is_like(value, pattern, escape, properties) else FALSE
+
+    def _is_like(self, text: str, pattern: str, escape: str, properties: MessageProperties) -> bool:
+        memory = properties.text_memory()
+        if self.is_kept:
+            answer = memory.answers.get((text, pattern, escape))
+            if answer is not None:
+                properties.work += 1
+                return answer
+        properties.work += 1 + min(len(pattern), PATTERN_CHARS_MAX) // CUT_CHARS_PER_STEP
         like = LikePattern(pattern, escape)
-        is_like = like.matches(value)
-        properties.work += like.work + len(pattern) // 8
-        return TRUE if is_like else FALSE
+        is_like = like.matches(text, memory)
+        if self.is_kept:
+            memory.keep_answer(text, pattern, escape, is_like)
+        properties.settle(self, is_like, like.work)
+        return is_like
 
 
 class IsNull(Predicate):

@@ -4,7 +4,7 @@ A condition is made once when the rule is, or when its subscription is read back
 """
 
 from spillway.broker.filter_builder import Builder, check_values
-from spillway.broker.filter_nodes import Predicate
+from spillway.broker.filter_nodes import NODES_MASK, Predicate
 from spillway.broker.filter_values import EQUAL, TRUE, compare
 from spillway.model import properties as names
 from spillway.model.errors import ArgumentError
@@ -55,6 +55,8 @@ class CorrelationCondition(Condition):
             if not isinstance(value, str) or value != self.system_texts[index]:
                 return False
         for index in range(len(self.user_keys)):
+            if index & NODES_MASK == NODES_MASK:
+                properties.work += 1
             wanted = self.user_values[index]
             value = properties.user(self.user_keys[index])
             if isinstance(wanted, str):

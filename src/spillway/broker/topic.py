@@ -20,7 +20,7 @@ from spillway.model import limits
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError
 from spillway.model.message import ACTIVE, NEVER, SCHEDULED, Message, Overlay, StoredMessage
-from spillway.model.properties import ChangedProperties, MessageProperties
+from spillway.model.properties import ChangedProperties, MessageProperties, RuleUnfinished
 from spillway.model.records import ROW_BYTES, MessageAdded, MessageRemoved, Record
 from spillway.model.rules import CorrelationFilter, FalseFilter, FilterError, Rule
 
@@ -119,14 +119,19 @@ class Subscription(Queue):
             return topics
         return ours
 
-    def try_rule(self, index: int, publication: "Publication") -> int:
-        """Whether this rule wants the message, and as what; the steps that it took."""
+    def try_rule(self, index: int, publication: "Publication", steps_max: int) -> int:
+        """Whether this rule wants the message, and as what; the steps that it took.
+
+        It goes on in another turn where they come to `steps_max`, at the next LIKE over a long text.
+        """
         steps = 1
         if self.compiled[index] is None and self.settings.rules[index].is_sql():
-            steps += limits.COMPILE_STEPS
+            steps += limits.COMPILE_STEPS + self.settings.rules[index].sql_chars() * limits.COMPILE_CHAR_STEPS
         rule = self.rule_at(index)
         properties = publication.properties
         before = properties.work
+        properties.work_max = before + steps_max - steps
+        publication.is_halfway = False
         try:
             if rule.condition.evaluate(properties):
                 if rule.action is None:
@@ -134,12 +139,17 @@ class Subscription(Queue):
                 else:
                     steps += limits.COPY_STEPS
                     changes = rule.action.apply(properties, self._seed_for(rule, publication.number))
+                    properties.work += changes.work
                     changes.set_user(RULE_NAME, rule.rule.name)  # as Azure does
                     copy = self.topic.access.rewrite(publication.message, changes)
                     publication.verdicts.append(Verdict(self, copy, "", ""))
         except FilterError as error:
             if self.settings.dead_letter_on_filter_error:
                 publication.verdicts.append(Verdict(self, publication.message, REASON_FILTER, error.description))
+        except RuleUnfinished:
+            publication.is_halfway = True
+            return steps + properties.work - before
+        properties.end_rule()
         return steps + properties.work - before
 
     def take_verdict(
@@ -217,18 +227,21 @@ class Publication:
         self.subscriptions = list(topic.subscriptions.values())
         self.at = 0
         self.rule_index = 0  # of the subscription there, to be tried next
+        self.is_halfway = False  # through that rule: the steps were used up
         self.is_wanted = False  # by a rule of it without an action
         self.verdicts: list[Verdict] = []
         self.steps = 0  # so far
 
     def run(self, steps_max: int) -> bool:
-        """Whether the last rule was tried; no further than `steps_max` steps in all, and one rule."""
+        """Whether the last rule was tried; no further than `steps_max` steps in all, and one LIKE."""
         while self.at < len(self.subscriptions):
             subscription = self.subscriptions[self.at]
             while self.rule_index < len(subscription.settings.rules):
                 if self.steps >= steps_max:
                     return False
-                self.steps += subscription.try_rule(self.rule_index, self)
+                self.steps += subscription.try_rule(self.rule_index, self, steps_max - self.steps)
+                if self.is_halfway:
+                    return False
                 self.rule_index += 1
             if self.is_wanted:
                 self.verdicts.append(Verdict(subscription, self.message, "", ""))
@@ -296,12 +309,13 @@ class Topic(Entity):
             if NEVER < self.next_due_ms <= decided.now_ms:
                 self.put_off_upto = self.counters.last_sequence_number
         steps_left = decided.steps_left if origin is None else decided.chores_left
-        if self.put_off_upto > 0 or steps_left <= 0:
+        if self.put_off_upto > 0 or steps_left <= 0 or decided.filters_left <= 0:
             self._put_off(message, number, origin, group, decided)
             return
         first_number = number if origin is None else origin.first_number
         publication = self._publication(message, first_number, None if origin is None else origin.overlay, decided)
-        is_tried = publication.run(steps_left)
+        is_tried = publication.run(min(steps_left, decided.filters_left))
+        decided.filters_left -= publication.steps
         steps = publication.steps + publication.copy_steps()
         if is_tried and steps <= steps_left:
             publication.finish(group, decided)
@@ -355,7 +369,7 @@ class Topic(Entity):
         is_served = False
         while self.backlog:
             stored = self.backlog[0]
-            if decided.chores_left <= 0:
+            if decided.chores_left <= 0 or decided.filters_left <= 0:
                 decided.go_on_later(self, is_served)
                 return
             if not decided.may_write(len(stored.message.raw)):
@@ -379,8 +393,9 @@ class Topic(Entity):
             publication = self._publication(stored.message, first_number, stored.overlay, decided)
             self.publication = publication
         before = publication.steps
-        is_tried = publication.run(before + decided.chores_left)
+        is_tried = publication.run(before + min(decided.chores_left, decided.filters_left))
         decided.chores_left -= publication.steps - before
+        decided.filters_left -= publication.steps - before
         if not is_tried:
             return
         decided.chores_left -= publication.copy_steps()

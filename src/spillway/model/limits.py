@@ -104,9 +104,11 @@ TOKEN_FRAMES: Final = 32  # a token that is put counts as so many frames more: i
 REQUEST_FRAMES: Final = 8  # and so does a request to $management
 # Work that one turn does for publishing, and once more for what happens by itself, in steps of about a microsecond.
 STEPS_PER_TURN_MAX: Final = 10_000
+FILTER_STEPS_PER_TURN_MAX: Final = 4_000  # of both together, for trying rules
 COPY_STEPS: Final = 20  # one copy of a message for a subscription, written down
 LOCK_STEPS: Final = 20  # one lock that has run out, written down
-COMPILE_STEPS: Final = 500  # a rule read for the first time after a start
+COMPILE_STEPS: Final = 50  # a rule read for the first time after a start
+COMPILE_CHAR_STEPS: Final = 8  # and a character of its expressions, where most of them are words of their own
 DELIVERIES_PER_TURN_MAX: Final = 1_000  # of one entity, then others have their turn
 DELIVERIES_PER_VISIT_MAX: Final = 32  # to one link before the next link of the entity is served
 PENDING_BYTES_PAUSE: Final = 32 * MIB  # waiting for the disk: stop reading sockets, until half of it is left

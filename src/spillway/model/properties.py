@@ -9,6 +9,8 @@ import hashlib
 import uuid
 from typing import Final
 
+from spillway.model.text_planes import TextMemory
+
 CONTENT_TYPE: Final = "ContentType"
 CORRELATION_ID: Final = "CorrelationId"
 DEAD_LETTER_SOURCE: Final = "DeadLetterSource"
@@ -76,6 +78,7 @@ def _known_names() -> dict[str, str]:
 
 
 _KNOWN: Final = _known_names()
+NO_BOUND: Final = 1 << 60
 
 
 def system_name(name: str) -> str | None:
@@ -115,13 +118,22 @@ class Duration:
         return f"Duration({self.ms})"
 
 
+class RuleUnfinished(Exception):
+    """The turn ends in the middle of a rule. Trying it changes nothing, so it is tried from the start in the next."""
+
+
 class MessageProperties:
     """What rules may ask of a message. This one has no properties; the dialect's knows an encoded message's.
 
-    `work` is what rules have done with it beyond being tried, in steps of about a microsecond (model/limits.py).
+    `work` is what rules have done with it beyond being tried, in steps of about a microsecond (model/limits.py); where
+    it reaches `work_max`, the rule that is being tried is left unfinished, and tried again in the next turn. What it
+    had worked out at length is in `settled`, by the node of the rule, so that it gets further each time.
     """
 
     work: int = 0
+    work_max: int = NO_BOUND
+    settled: dict[object, object] | None = None
+    memory: TextMemory | None = None
 
     def system(self, name: str) -> object:
         """`name` is one of this module's constants."""
@@ -134,6 +146,27 @@ class MessageProperties:
     def has_user(self, name: str) -> bool:
         """Whether the property is there, be it null. `name` is folded."""
         return False
+
+    def text_memory(self) -> TextMemory:
+        memory = self.memory
+        if memory is None:
+            memory = TextMemory()
+            self.memory = memory
+        return memory
+
+    def settle(self, node: object, outcome: object, work: int) -> None:
+        """So much work it was to find out. Raises `RuleUnfinished` if that was the last of this turn."""
+        self.work += work
+        settled = self.settled
+        if settled is None:
+            settled = {}
+            self.settled = settled
+        settled[node] = outcome
+        if self.work >= self.work_max:
+            raise RuleUnfinished
+
+    def end_rule(self) -> None:
+        self.settled = None
 
 
 class ChangedProperties(MessageProperties):

@@ -157,6 +157,11 @@ class Rule:
         """Whether there is a text to parse."""
         return self.action is not None or isinstance(self.filter, SqlFilter)
 
+    def sql_chars(self) -> int:
+        """How many characters there are to parse."""
+        chars = 0 if self.action is None else len(self.action.expression)
+        return chars + len(self.filter.expression) if isinstance(self.filter, SqlFilter) else chars
+
     def to_plain(self) -> dict[str, object]:
         """Dicts, lists and scalars: a part of the JSON that the subscription is stored as."""
         return {
