@@ -405,11 +405,11 @@ def _judge_slice(found: dict[str, Any], quiet: dict[str, Any], plan: Plan, is_sm
         report.broken.append(f"{what}: honest p99 {p99} ms, quiet {quiet.get('p99_ms')} ms")
     if found.get("rss_mb_max", 0) > plan.memory_mb * MEMORY_SLACK:
         report.broken.append(f"{what}: {found['rss_mb_max']} MB of memory, the limit is {plan.memory_mb}")
-    # Clients add nothing below the reserve, what happens by itself stops where the disk counts as full, and deleting goes
-    # on in a log that is short by then. The ballast is a file of ours.
+    # Clients add nothing below the reserve, what happens by itself stops where the disk counts as full, and deleting
+    # goes on in a log that is short by then. The ballast is a file of ours.
     least = (limits.DISK_FULL_BYTES - limits.DISK_BALLAST_BYTES - LOG_BYTES_MIN) / MIB
     if is_small and found.get("free_mb_min", least) < least:
-        report.broken.append(f"{what}: {found['free_mb_min']} MB free on the disk, at least {least:.0f} MB are promised")
+        report.broken.append(f"{what}: {found['free_mb_min']} MB free on the disk, {least:.0f} are promised")
 
 
 def _judge_end(ground: Ground, broker: BrokerProcess, facts: dict[str, Any], report: Report) -> None:
