@@ -99,9 +99,6 @@ class LockTable:
         if lock.holder is not None:
             lock.holder.locked_count += 1
 
-    def get(self, token: bytes) -> Lock | None:
-        return self.by_token.get(token)
-
     def remove(self, token: bytes) -> Lock | None:
         lock = self.by_token.pop(token, None)
         if lock is not None:

@@ -115,7 +115,7 @@ from spillway.model.ledger import EMPTY_RECEIVE, MANAGEMENT, RENEW, SCHEDULE, SE
 from spillway.model.message import NEVER, Message
 from spillway.model.quotas import NO_LIMIT, Quotas
 from spillway.model.records import Catalogue, EntityRemoved, EntityRow, Record, SessionStatePut
-from spillway.model.settlement import RELEASE, Settlement
+from spillway.model.settlement import COMPLETE, RELEASE, Settlement
 
 
 class Namespace(Restorer):
@@ -194,7 +194,11 @@ class Namespace(Restorer):
             self._contain(error, "the beginning of a turn", None, None, decided)
         self._fire_timers(decided)  # what has ended by now ends before anything is asked of it
         for command in commands:
-            decided.begin()
+            decided.step += 1  # `begin`, once a command
+            decided.groups_begun = len(decided.turn.groups)
+            decided.effects_begun = len(decided.effects)
+            if decided.changing:
+                decided.changing = []
             try:
                 self._dispatch(command, decided)
             except Exception as error:  # a fault of ours: this command is refused, see `incidents`
@@ -453,12 +457,13 @@ class Namespace(Restorer):
         lock = queue.find_lock(lane, token, decided.now_ms)
         if lock is None:
             return _lock_lost(queue)
-        if settlement.properties:
-            error = queue.refuse_changes(lock, settlement)
-        if error is None:
-            error = self.throttle.refuse_settling(settlement, lock.size_bytes, decided)
-        if error is not None:
-            return error
+        if settlement.kind != COMPLETE:  # which is the usual one, and never refused
+            if settlement.properties:
+                error = queue.refuse_changes(lock, settlement)
+            if error is None:
+                error = self.throttle.refuse_settling(settlement, lock.size_bytes, decided)
+            if error is not None:
+                return error
         self._settle_lock(queue, lane, lock, settlement, decided)
         return None
 

@@ -571,7 +571,7 @@ class Queue(Entity):
 
     def find_lock(self, lane: Lane, token: bytes, now_ms: int) -> Lock | None:
         """None if it has ended, also while it waits with many others to be taken away."""
-        lock = lane.locks.get(token)
+        lock = lane.locks.by_token.get(token)
         if lock is None:
             return None
         is_over = lock.locked_until_ms <= now_ms if self.sessions is None else self.sessions.is_over(lane, now_ms)

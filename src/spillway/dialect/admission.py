@@ -203,18 +203,16 @@ def _read_properties_of(raw: bytes, sections: Sections) -> list[object]:
 
 def _read_header(message: Message, section: Section) -> None:
     fields = read_fields(message.raw, section.start, section.end, _HEADER_MASK)
-    message.durable = _said(fields[_DURABLE])
-    message.first_acquirer = _said(fields[_FIRST_ACQUIRER])
+    flag = fields[_DURABLE]
+    message.durable = SAID_TRUE if flag is True else SAID_FALSE if flag is False else UNSAID
+    flag = fields[_FIRST_ACQUIRER]
+    message.first_acquirer = SAID_TRUE if flag is True else SAID_FALSE if flag is False else UNSAID
     priority = fields[_PRIORITY]
     if isinstance(priority, int):
         message.priority = min(int(priority), 127)  # kept in one signed byte; AMQP knows ten priorities
     ttl = fields[_TTL]
     if isinstance(ttl, int):
         message.ttl_ms = int(ttl)
-
-
-def _said(flag: object) -> int:
-    return SAID_TRUE if flag is True else SAID_FALSE if flag is False else UNSAID
 
 
 def _read_properties(message: Message, sections: Sections, fields: list[object]) -> None:

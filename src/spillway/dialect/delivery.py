@@ -101,7 +101,7 @@ def encode_delivery(stored: StoredMessage, lock_token: bytes, locked_until_ms: i
         and message.delivery_annotations_count == 0
         and stored.state == ACTIVE
         and not message.was_scheduled
-        and (is_copy or not _is_from_elsewhere(stored))
+        and (is_copy or (stored.overlay is None and stored.enqueue_sequence_number == stored.sequence_number))
     ):
         data1, data2, data3, data4 = _GUID.unpack(lock_token)
         head = _USUAL_HEAD.pack(

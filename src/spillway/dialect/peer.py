@@ -169,7 +169,7 @@ class Peer:
         """At most `frames_max` frames are read; the rest is kept."""
         self.now_ms = now_ms
         try:
-            if self.standing.has_expired(now_ms):
+            if self.standing.next_expiry_ms and self.standing.has_expired(now_ms):
                 self._expire_tokens(now_ms)
             if data:
                 self.connection.receive(data, now_ms, frames_max)
@@ -191,7 +191,7 @@ class Peer:
         """Say it. False: the link or request is gone, or the client has taken back the credit for a delivery."""
         self.now_ms = now_ms
         try:
-            if self.standing.has_expired(now_ms):
+            if self.standing.next_expiry_ms and self.standing.has_expired(now_ms):
                 self._expire_tokens(now_ms)
             return self._perform(effect, now_ms)
         except Exception:
@@ -229,7 +229,7 @@ class Peer:
         try:
             self.connection.tick(now_ms)
             self._handle_events(now_ms)
-            if self.standing.has_expired(now_ms):
+            if self.standing.next_expiry_ms and self.standing.has_expired(now_ms):
                 self._expire_tokens(now_ms)
             if 0 < self.ends_ms <= now_ms:
                 self._end_for_bad_tokens()
