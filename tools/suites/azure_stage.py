@@ -3,13 +3,16 @@
 Their tests ask Azure's resource manager for namespaces, queues and topics, and connect to `<namespace><suffix>` by TLS.
 Here every worker of pytest has a broker of its own, `localhost` leads to it whatever Azure's port, its certificate is
 trusted, and the resource manager is a few lines on the SDK's own administration client. Nothing of theirs is changed.
+Some of them dial names that are nobody's (`fakeaddress.com`) and expect to fail: no other machine is asked or sent to.
 
 Loaded by tools/suites/python.py with `-p azure_stage`. It runs in the SDK's environment: it imports nothing of ours.
 """
 
 import base64
+import errno
 import hashlib
 import importlib
+import ipaddress
 import json
 import os
 import socket
@@ -86,6 +89,7 @@ _stage: list[Stage] = []
 
 def stage() -> Stage:
     if not _stage:
+        stay_on_this_machine()
         _stage.append(Stage())
         lead_to(_stage[0].port)
         trust(_stage[0].ca_file)
@@ -102,6 +106,35 @@ def lead_to(port: int) -> None:
         return ask(host, wanted, *arguments, **named)
 
     vars(socket)["getaddrinfo"] = getaddrinfo
+
+
+def stay_on_this_machine() -> None:
+    """Whatever this process looks up or sends to: another machine is refused, before anything leaves this one."""
+    looked_up = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr")
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in looked_up and not is_here(arguments[0]):
+            raise socket.gaierror(socket.EAI_NONAME, f"{text_of(arguments[0])} is not this machine")
+        if event in ("socket.connect", "socket.sendto", "socket.sendmsg") and isinstance(arguments[1], tuple):
+            host = arguments[1][0]
+            if not is_here(host):
+                raise ConnectionRefusedError(errno.ECONNREFUSED, f"{text_of(host)} is not this machine")
+
+    sys.addaudithook(refuse)
+
+
+def is_here(host: Any) -> bool:
+    name = text_of(host)
+    if name in ("", HOST):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def text_of(host: Any) -> str:
+    return host.decode() if isinstance(host, bytes) else str(host or "")
 
 
 def trust(ca_file: str) -> None:
