@@ -1,8 +1,11 @@
-"""The stage of `tools/suites/azure_stage.py`: their tests speak to this machine and to nobody else."""
+"""`tools/suites/python.py` and its stage: their tests speak to this machine alone; a part of them is no evidence."""
 
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
+
+from tools.suites.python import is_whole, kind_of
 
 STAGE = Path(__file__).parents[2] / "tools" / "suites"
 
@@ -49,3 +52,16 @@ def test_loopback_is_open_by_name_and_by_number() -> None:
         "    with socket.create_connection((host, port), 5): print('open')\n"
     )
     assert said.splitlines() == ["open", "open"]
+
+
+def test_a_part_of_the_tests_is_no_evidence() -> None:
+    assert is_whole(Namespace(only=[], keyword=""))
+    assert not is_whole(Namespace(only=["test_queues.py"], keyword=""))
+    assert not is_whole(Namespace(only=[], keyword="renew"))
+
+
+def test_the_evidence_says_whether_the_broker_was_compiled(tmp_path: Path) -> None:
+    (tmp_path / "spillway").mkdir()
+    assert kind_of(tmp_path) == "pure Python"
+    (tmp_path / "spillway" / "hot.cpython-311-x86_64-linux-gnu.so").touch()
+    assert kind_of(tmp_path) == "compiled"

@@ -4,7 +4,7 @@
 
 CHECKOUT is one of Azure/azure-sdk-for-python; the interpreter has azure-servicebus and pytest (docs/compatibility.md
 says which packages). Their tests are run as they are, on the stage of azure_stage.py. What passed, failed and was
-skipped goes into docs/evidence/suites.json.
+skipped in a whole run goes into docs/evidence/suites.json; a part of them (`--only`, `-k`) is shown and not written.
 """
 
 import argparse
@@ -13,7 +13,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
@@ -46,6 +48,8 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="suite-python-"))
     cases: list[evidence.Case] = []
     status = 0
+    begun_s = time.monotonic()
+    said = about(arguments)
     for name in ("data", "administration"):
         report = directory / f"{name}.xml"
         found = run(arguments, report, name == "administration")
@@ -54,24 +58,55 @@ def main() -> int:
         status = max(status, 0 if found == NO_TESTS else found)
     summary = evidence.summarise(cases)
     evidence.show(summary)
-    if not arguments.dry:
-        evidence.write(arguments.out, "python-sdk", summary)
+    if is_whole(arguments) and not arguments.dry:
+        minutes = round((time.monotonic() - begun_s) / 60, 1)
+        evidence.put(arguments.out, "python-sdk", {**said, "minutes": minutes, **asdict(summary)})
     return status
 
 
-def run(arguments: argparse.Namespace, report: Path, is_administration: bool) -> int:
-    """Those of the administration client delete whatever there is, so they have brokers of their own."""
+def is_whole(arguments: argparse.Namespace) -> bool:
+    return not arguments.only and not arguments.keyword
+
+
+def about(arguments: argparse.Namespace) -> dict[str, object]:
+    """What was run: asked before the tests, for a commit may come while they run."""
+    ask = "import azure.servicebus, platform; print(azure.servicebus.__version__, platform.python_version())"
+    sdk, version = printed([str(arguments.python), "-c", ask], environment_of(arguments)).split()
+    is_changed = bool(printed(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"]))
+    return {
+        "sdk": f"azure-servicebus {sdk}",
+        "python": version,
+        "commit": printed(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]) + ("+" if is_changed else ""),
+        "broker": kind_of(Path(arguments.broker_path)),
+        "workers": arguments.workers,
+    }
+
+
+def kind_of(broker_path: Path) -> str:
+    return "compiled" if any((broker_path / "spillway").rglob("*.so")) else "pure Python"
+
+
+def printed(command: list[str], environment: dict[str, str] | None = None) -> str:
+    return subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode().strip()
+
+
+def environment_of(arguments: argparse.Namespace) -> dict[str, str]:
     checkout: Path = arguments.checkout.resolve()
     tests = checkout / TESTS
     places = [HERE, checkout / DEVTOOLS, tests, tests / "mgmt_tests"]
     if not arguments.installed:
         places.append(tests.parent)
-    environment = {
+    return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, places)),
         "SPILLWAY_SUITE_COMMAND": json.dumps([sys.executable, "-m", "spillway"]),
         "SPILLWAY_SUITE_PYTHONPATH": str(Path(arguments.broker_path).resolve()),
     }
+
+
+def run(arguments: argparse.Namespace, report: Path, is_administration: bool) -> int:
+    """Those of the administration client delete whatever there is, so they have brokers of their own."""
+    tests: Path = arguments.checkout.resolve() / TESTS
     command = [str(arguments.python), "-m", "pytest", "-p", "azure_stage", "-q", "--tb=short", f"--junitxml={report}"]
     command += ["-o", "asyncio_mode=auto", "-o", "junit_family=xunit2", f"--timeout={TEST_S}", "-p", "no:cacheprovider"]
     for name in NOT_LIVE:
@@ -86,7 +121,7 @@ def run(arguments: argparse.Namespace, report: Path, is_administration: bool) ->
     if arguments.only and not wanted:
         return NO_TESTS
     command += [str(tests / name) for name in wanted] or [str(tests / ADMINISTRATION if is_administration else tests)]
-    return subprocess.run(command, env=environment, cwd=tests, check=False).returncode
+    return subprocess.run(command, env=environment_of(arguments), cwd=tests, check=False).returncode
 
 
 if __name__ == "__main__":
