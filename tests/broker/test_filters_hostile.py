@@ -117,8 +117,10 @@ def test_a_long_sum_is_not_deep() -> None:
 
 
 def test_brackets_that_do_not_match_are_refused() -> None:
-    assert "expecting" in refusal("(" * 300 + "a=1" + ")" * 299)
-    assert "expecting" in refusal("(" * 1_000)
+    assert "expecting" in refusal("(" * 30 + "a=1" + ")" * 29)
+    assert "expecting" in refusal("(" * 60)
+    assert "nested at most 64 deep" in refusal("(" * 300 + "a=1" + ")" * 299)
+    assert "nested at most 64 deep" in refusal("(" * 1_000)
 
 
 @pytest.mark.parametrize(

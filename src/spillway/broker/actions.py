@@ -3,6 +3,7 @@
 from spillway.broker import filter_syntax as syn
 from spillway.broker.filter_builder import Builder
 from spillway.broker.filter_nodes import Expression, SystemProperty, UserProperty
+from spillway.broker.filter_parser import parse_action
 from spillway.broker.filter_syntax import Syntax, syntax_error
 from spillway.broker.filter_values import kind_of, text_of
 from spillway.model.properties import (
@@ -99,8 +100,6 @@ class Action:
 
 def compile_action(action: SqlAction) -> Action:
     """Raises ArgumentError that says what is wrong with the action, and where."""
-    from spillway.broker.filter_grammar import parse_action
-
     builder = Builder(action.parameters, is_action=True)
     return Action([_statement(builder, child) for child in parse_action(action.expression).children])
 

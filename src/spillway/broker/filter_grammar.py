@@ -1,5 +1,7 @@
 """The grammar of Azure's SQL subset, for filters and for actions. The only file that knows lark; not compiled.
 
+What is right is parsed by `filter_parser.py`, which is quicker; this is what the language is, and says what is wrong.
+
 LALR, so parsing is linear and does not recurse. Azure's grammar keeps conditions and values apart: `TRUE` alone is not
 a filter, and a condition cannot be compared. Words of the language are not property names unless in `[ ]` or `" "`.
 """
@@ -11,8 +13,6 @@ from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 
 from spillway.broker.filter_syntax import Syntax, syntax_error
 from spillway.model.errors import ArgumentError
-from spillway.model.rules import CONDITIONS_MAX, EXPRESSION_CHARS_MAX, NESTING_MAX
-from spillway.model.texts import text_problem
 
 _FILTER: Final = r"""
 ?start: either
@@ -128,24 +128,17 @@ _EXPRESSION_BEGINNINGS: Final = frozenset(
 )
 
 
-def parse_filter(text: str) -> Syntax:
-    """Raises ArgumentError that says where and what is wrong."""
-    syntax = _parse(_filter_parser(), text, "a filter")
-    if syntax.conditions > CONDITIONS_MAX:
-        raise ArgumentError(
-            f"A SQL filter has at most {CONDITIONS_MAX} conditions, this one has {syntax.conditions}."
-            " Use IN, or several rules: they are combined by OR."
-        )
-    return syntax
-
-
-def parse_action(text: str) -> Syntax:
-    syntax = _parse(_action_parser(), text, "an action")
-    if len(syntax.children) > CONDITIONS_MAX:
-        raise ArgumentError(
-            f"A SQL action has at most {CONDITIONS_MAX} statements, this one has {len(syntax.children)}."
-        )
-    return syntax
+def parse_by_grammar(text: str, is_action: bool) -> Syntax:
+    """Raises ArgumentError that says where and what is wrong. Limits are for who asks."""
+    parser = _action_parser() if is_action else _filter_parser()
+    try:
+        found = cast(object, parser.parse(text))
+    except UnexpectedCharacters as error:
+        raise _unknown_character(error) from None
+    except UnexpectedToken as other:
+        raise _unexpected(text, other) from None
+    assert isinstance(found, Syntax), "both grammars begin with a rule"
+    return found
 
 
 @cache
@@ -163,36 +156,26 @@ def _parser(grammar: str) -> Lark:
     return Lark(grammar, parser="lalr", lexer="basic", tree_class=cast(type[object], _branch))
 
 
-def _branch(kind: str, children: list[Syntax | Token]) -> Syntax:
+class _Part:
+    """A rule that stands for its children alone (`_…`). lark makes one for every item of a list, from the one before.
+
+    So it takes the children as they are: to look at all of them each time would cost the square of their number.
+    """
+
+    __slots__ = ("children",)
+
+    def __init__(self, children: list[Syntax | Token]) -> None:
+        self.children = children
+
+
+def _branch(kind: str, children: list[Syntax | Token]) -> Syntax | _Part:
+    if kind[0] == "_":
+        return _Part(children)
     return Syntax(kind, [child if isinstance(child, Syntax) else _leaf(child) for child in children], "", 0, 0)
 
 
 def _leaf(token: Token) -> Syntax:
     return Syntax(token.type, [], str(token), token.line or 0, token.column or 0)
-
-
-def _parse(parser: Lark, text: str, what: str) -> Syntax:
-    if not text.strip():
-        raise ArgumentError(f"The SQL expression of {what} must not be empty.")
-    if len(text) > EXPRESSION_CHARS_MAX:
-        raise ArgumentError(
-            f"The SQL expression of {what} has at most {EXPRESSION_CHARS_MAX} characters, this one has {len(text)}."
-        )
-    problem = text_problem(text)
-    if problem is not None:
-        raise ArgumentError(f"The SQL expression of {what} is no text: {problem}.")
-    try:
-        found = cast(object, parser.parse(text))
-    except UnexpectedCharacters as error:
-        raise _unknown_character(error) from None
-    except UnexpectedToken as other:
-        raise _unexpected(text, other) from None
-    assert isinstance(found, Syntax), "both grammars begin with a rule"
-    if found.depth > NESTING_MAX:
-        raise ArgumentError(
-            f"The SQL expression of {what} is nested at most {NESTING_MAX} deep, this one {found.depth}."
-        )
-    return found
 
 
 def _unknown_character(error: UnexpectedCharacters) -> ArgumentError:

@@ -5,6 +5,7 @@ A condition is made once when the rule is, or when its subscription is read back
 
 from spillway.broker.filter_builder import Builder, check_values
 from spillway.broker.filter_nodes import NODES_MASK, Predicate
+from spillway.broker.filter_parser import parse_filter
 from spillway.broker.filter_values import EQUAL, TRUE, compare
 from spillway.model import properties as names
 from spillway.model.errors import ArgumentError
@@ -70,9 +71,6 @@ class CorrelationCondition(Condition):
 def compile_filter(rule_filter: RuleFilter) -> Condition:
     """Raises ArgumentError that says what is wrong with the filter, and where."""
     if isinstance(rule_filter, SqlFilter):
-        # lark is loaded with the first SQL filter: a broker without any starts without it.
-        from spillway.broker.filter_grammar import parse_filter
-
         builder = Builder(rule_filter.parameters, is_action=False)
         return SqlCondition(builder.predicate(parse_filter(rule_filter.expression)))
     if isinstance(rule_filter, CorrelationFilter):
