@@ -41,6 +41,7 @@ from spillway.broker.effects import (
 )
 from spillway.broker.forwarding import RETRY_MS
 from spillway.broker.incidents import REPORTS_MAX, WAIT_MS, WAIT_MS_MAX
+from spillway.broker.topic import Subscription
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, dead_letter_path, entity_key
 from spillway.model.errors import BrokerError, EntityAlreadyExists, InternalError
 from spillway.model.message import Message, StoredMessage
@@ -191,7 +192,9 @@ def spoil_activation(house: House) -> list[Command]:
 
 def spoil_publishing(house: House) -> list[Command]:
     """The second of two subscriptions: the first has its copy already."""
-    house.queue("t/Subscriptions/b").compiled = [SICK]
+    subscription = house.queue("t/Subscriptions/b")
+    assert isinstance(subscription, Subscription)
+    subscription.rules.compiled = [SICK]
     return [AttachSender(SENDER, "t"), Send(SENDER, 7, [message(b"new")], False, 10)]
 
 
@@ -259,7 +262,9 @@ def test_a_fault_refuses_its_command_and_hurts_nobody_else(
 
 
 def test_a_publish_that_failed_halfway_left_no_copy_and_can_be_sent_again(house: House) -> None:
-    house.queue("t/Subscriptions/b").compiled = [SICK]
+    subscription = house.queue("t/Subscriptions/b")
+    assert isinstance(subscription, Subscription)
+    subscription.rules.compiled = [SICK]
     assert isinstance(house.send("t", message(b"1")), InternalError)
     assert house.bodies("t/Subscriptions/a") == house.bodies("t/Subscriptions/b") == []
     assert house.send("t", message(b"1")) is None

@@ -10,6 +10,7 @@ from spillway.broker.commands import (
     AttachReceiver,
     AttachSender,
     CancelScheduled,
+    Command,
     CreateEntity,
     Credit,
     DeleteEntity,
@@ -21,8 +22,18 @@ from spillway.broker.commands import (
     Settle,
     UpdateEntity,
 )
-from spillway.broker.decided import Decided
-from spillway.broker.effects import Deliver, Detached, Done, Effect, Failed, Refused, Rules, Scheduled, SendSettled
+from spillway.broker.effects import (
+    Deliver,
+    Detached,
+    Done,
+    Effect,
+    Failed,
+    Load,
+    Refused,
+    Rules,
+    Scheduled,
+    SendSettled,
+)
 from spillway.broker.namespace import Namespace
 from spillway.broker.topic import Subscription
 from spillway.dialect.admission import admit
@@ -38,7 +49,7 @@ from spillway.model.errors import (
 )
 from spillway.model.message import NEVER, Message
 from spillway.model.quotas import Quotas
-from spillway.model.records import ROW_BYTES, EntityPut
+from spillway.model.records import ROW_BYTES, EntityPut, RulePut, RuleRemoved, Turn
 from spillway.model.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from spillway.model.settlement import DEAD_LETTER, Settlement
 from spillway.testing.core import Core
@@ -448,9 +459,9 @@ def test_a_rule_in_the_store_that_cannot_be_understood_dead_letters_and_the_othe
     news.subscribe("a", sql("good", "size = 1"), sql("bad", "size = 2"))
     directory = news.namespace.directory
     subscription = directory.queues["news/subscriptions/a"]
-    subscription.settings.rules[1] = sql("bad", "size ~~ 2")
-    directory.remember(subscription, decided := Decided(1, news.namespace.ledger, news.namespace.throttle.disk))
-    news.journal.submit(decided.turn, 9)
+    turn = Turn(1)
+    turn.add([RulePut(subscription.entity_id, 2, "bad", sql("bad", "size ~~ 2").to_json())])
+    news.journal.submit(turn, 9)
     news.restart()
     news.apply(AttachSender(1, "news"))
     news.send("size=1")
@@ -465,16 +476,22 @@ def test_a_rule_that_is_added_or_removed_leaves_the_others_compiled_and_is_writt
     news.send("n=7")
     subscription = news.namespace.directory.queues["news/subscriptions/s"]
     assert isinstance(subscription, Subscription)
-    before = list(subscription.compiled)
+    compiled = subscription.rules.compiled
+    before = list(compiled)
     assert None not in before
     decided = news.namespace.apply([AddRule(700, subscription.path, sql("more", "n = 50"))], news.now_ms)
-    assert subscription.compiled == [*before, None]
-    ((put, dead_letters),) = decided.turn.groups
-    assert isinstance(put, EntityPut) and isinstance(dead_letters, EntityPut)
-    assert '"more"' in put.settings and '"rules"' not in dead_letters.settings
+    more = compiled[-1]
+    assert more is not None and compiled == [*before, more], "it is compiled when it is added, and once"
+    ((put,),) = decided.turn.groups
+    assert isinstance(put, RulePut) and (put.name, put.number) == ("more", 51)
+    assert decided.turn.size_bytes < 500
     news.journal.submit(decided.turn, 1_000)
-    news.ok(RemoveRule(701, subscription.path, "r3"))
-    assert subscription.compiled == [*before[:3], *before[4:], None]
+    gone = news.namespace.apply([RemoveRule(701, subscription.path, "R3")], news.now_ms)
+    ((removed,),) = gone.turn.groups
+    assert isinstance(removed, RuleRemoved) and removed.number == 4
+    assert gone.turn.size_bytes < 500
+    news.journal.submit(gone.turn, 1_001)
+    assert compiled == [*before[:3], *before[4:], more]
     news.send("n=3")
     news.send("n=50")
     assert news.received("s") == ["n=7", "n=50"]
@@ -483,3 +500,92 @@ def test_a_rule_that_is_added_or_removed_leaves_the_others_compiled_and_is_writt
     news.send("n=50")
     news.send("n=3")
     assert news.received("s") == ["n=50"]
+
+
+def test_settings_that_change_leave_the_rules_where_they_are(news: News) -> None:
+    news.subscribe("s", *[sql(f"r{number}", f"n = {number}") for number in range(50)])
+    decided = news.namespace.apply(
+        [UpdateEntity(700, "news/Subscriptions/s", news.namespace.directory.queues["news/subscriptions/s"].settings)],
+        news.now_ms,
+    )
+    (group,) = decided.turn.groups
+    assert [type(record) for record in group] == [EntityPut, EntityPut]
+    assert all('"rules"' not in record.settings for record in group if isinstance(record, EntityPut))
+    news.journal.submit(decided.turn, 1_000)
+    news.restart()
+    news.apply(AttachSender(1, "news"))
+    news.send("n=7")
+    assert news.received("s") == ["n=7"]
+
+
+def test_rules_keep_their_order_over_a_restart_and_come_back_by_name(news: News) -> None:
+    news.subscribe("s", sql("b", "n = 1"), sql("a", "n = 1"))
+    path = "news/Subscriptions/s"
+    news.ok(AddRule(1, path, sql("C", "n = 1")))
+    news.ok(RemoveRule(2, path, "b"))
+    news.ok(AddRule(3, path, sql("B", "n = 2")))
+
+    def listed(skip: int, top: int) -> list[str]:
+        (rules,) = news.apply(ListRules(4, path, skip, top))
+        assert isinstance(rules, Rules)
+        return [rule.name for rule in rules.rules]
+
+    for _ in range(2):
+        assert listed(0, 10) == ["a", "B", "C"] and listed(1, 1) == ["B"] and listed(3, 5) == []
+        subscription = news.namespace.directory.queues[path.lower()]
+        assert [rule.name for rule in subscription.settings.rules] == ["a", "C", "B"]
+        news.restart()
+    news.ok(AddRule(5, path, sql("aa", "n = 1")))
+    news.ok(RemoveRule(6, path, "c"))
+    assert listed(0, 10) == ["a", "aa", "B"]
+    assert news.namespace.directory.topics["news"].sql_count == 3
+
+
+def test_a_rule_that_the_store_has_lost_dead_letters_what_it_might_have_wanted_even_where_filter_errors_are_dropped(
+    news: News,
+) -> None:
+    settings = EntitySettings()
+    settings.dead_letter_on_filter_error = False
+    news.subscribe("a", sql("good", "size = 1"), sql("lost", "size = 2"), settings=settings)
+    catalogue = news.journal.recover()
+    (row,) = [row for row in catalogue.entities if row.put.kind == SUBSCRIPTION]
+    row.rules[1].problem = "it could not be read"
+    news.namespace = Namespace("test", catalogue, b"87654321", EncodedAccess())
+    news.apply(AttachSender(1, "news"))
+    news.send("size=2")
+    assert news.received("a") == []
+    (dead,) = news.deliveries("a/$DeadLetterQueue")
+    assert dead.stored.overlay is not None
+    assert "'lost' cannot be understood: it could not be read" in str(dead.stored.overlay.dead_letter_description)
+    news.ok(RemoveRule(1, "news/Subscriptions/a", "lost"))
+    news.ok(AddRule(2, "news/Subscriptions/a", sql("lost", "size = 2")))
+    (copy,) = [effect for effect in news.send("size=2") if isinstance(effect, Deliver)]
+    assert copy.path == "news/Subscriptions/a"
+
+
+def half_published(number: int) -> tuple[News, int]:
+    """A message `n=number` on its way through 250 rules that are read for the first time, and which one is next."""
+    news = News()
+    news.subscribe("s", *[sql(f"r{each}", f"n = {each}") for each in range(250)])
+    news.restart()
+    news.apply(AttachSender(1, "news"))
+    topic = news.namespace.directory.topics["news"]
+    commands: list[Command] = [Send(1, 5, [made(f"n={number}")], False, 3)]
+    while topic.publication is None:
+        decided = news.namespace.apply(commands, news.now_ms)
+        news.journal.submit(decided.turn, 1)
+        for effect in decided.effects:
+            if isinstance(effect, Load):
+                news.journal.load(effect.query, effect.to)
+        commands, news.answers = news.answers, []
+    return news, topic.publication.rule_index
+
+
+def test_a_rule_removed_while_a_message_is_on_its_way_through_the_others_lets_it_pass_none_of_them() -> None:
+    _, index = half_published(0)
+    assert 10 < index < 250
+    news, again = half_published(index)
+    assert again == index
+    news.ok(RemoveRule(1, "news/Subscriptions/s", "r1"))
+    news.ok(RemoveRule(1, "news/Subscriptions/s", "r249"))
+    assert news.received("s") == [f"n={index}"]

@@ -200,7 +200,7 @@ def test_a_rule_is_read_when_it_is_first_tried_and_only_so_many_of_them_in_a_tur
     core.turns.clear()
     core.turn(Send(SENDER, 7, [made("n=1")], False, 10))
     topic = core.namespace.directory.topics["t"]
-    read = sum(one.compiled[0] is not None for one in topic.subscriptions.values())
+    read = sum(one.rules.compiled[0] is not None for one in topic.subscriptions.values())
     assert read <= limits.FILTER_STEPS_PER_TURN_MAX // limits.COMPILE_STEPS + 1
     core.run()
     assert core.answers_to(SENDER) == [7]

@@ -9,6 +9,7 @@ from spillway.model.message import ACTIVE, DEFERRED, HIDDEN, NEVER, SCHEDULED, O
 from spillway.model.records import (
     EntityPut,
     EntityRemoved,
+    EntityRow,
     LoadActive,
     LoadDue,
     LoadEntity,
@@ -17,6 +18,8 @@ from spillway.model.records import (
     LoadNumbers,
     MessageChanged,
     MessageMoved,
+    RulePut,
+    RuleRemoved,
     Turn,
 )
 from spillway.store.journal import Journal
@@ -471,6 +474,33 @@ def test_a_change_of_settings_keeps_the_counters(desk: Desk, reopen: Reopen) -> 
     desk.submit_records(EntityPut(1, "queue", "queue-1", '{"other": 1}', 0))
     row = reopen(desk).journal.recover().entities[0]
     assert (row.put.settings, row.counters.active, row.counters.last_sequence_number) == ('{"other": 1}', 5, 50)
+
+
+def rules_in(row: EntityRow | None) -> list[tuple[int, str, str, str]]:
+    assert row is not None
+    return [(rule.number, rule.name, rule.text, rule.problem) for rule in row.rules]
+
+
+def test_rules_are_found_again_in_the_order_of_their_numbers(desk: Desk, reopen: Reopen) -> None:
+    desk.submit_records(RulePut(1, 2, "two", "{}"), RulePut(1, 1, "one", '{"a": "ä"}'), RulePut(2, 1, "other", "{}"))
+    desk.settle()
+    desk.submit_records(RulePut(1, 3, "three", "{}"))
+    desk.submit_records(RuleRemoved(1, 2), RuleRemoved(1, 3))
+    desk.submit_records(RulePut(1, 3, "three again", "[]"))
+    expected = [(1, "one", '{"a": "ä"}', ""), (3, "three again", "[]", "")]
+    assert rules_in(desk.ask(LoadEntity(1)).entity) == expected
+    desk.submit_records(queue_put(1))
+    first, second = reopen(desk).journal.recover().entities
+    assert rules_in(first) == expected, "settings that change leave them"
+    assert rules_in(second) == [(1, "other", "{}", "")]
+
+
+def test_an_entity_takes_its_rules_with_it(desk: Desk, reopen: Reopen) -> None:
+    desk.submit_records(queue_put(3), *[RulePut(3, number, f"r{number}", "{}") for number in range(1, 500)])
+    desk.settle()
+    desk.submit_records(RulePut(3, 500, "late", "{}"), RulePut(1, 1, "mine", "{}"), EntityRemoved(3))
+    again = reopen(desk)
+    assert [rules_in(row) for row in again.journal.recover().entities] == [[(1, "mine", "{}", "")], []]
 
 
 def test_the_number_of_a_removed_entity_is_remembered(desk: Desk, reopen: Reopen) -> None:

@@ -23,8 +23,11 @@ from spillway.model.records import (
     MessageRemoved,
     Query,
     Record,
+    RulePut,
+    RuleRemoved,
     Turn,
 )
+from spillway.model.rules import Rule, TrueFilter
 from spillway.store.bodies import SHARED_BYTES_MIN
 from spillway.store.check import check
 from spillway.store.journal import Journal
@@ -33,7 +36,7 @@ from spillway.store.sqlite import SqliteJournal
 from tests.store.listening import Desk, fields, stored
 
 STEPS = ["add"] * 10 + ["remove"] * 5 + ["change"] * 3 + ["move"] * 3 + ["turn"] * 2 + ["ask"] * 2
-STEPS += ["publish"] * 3 + ["put", "drop", "settle", "reopen"]
+STEPS += ["publish"] * 3 + ["rule"] * 3 + ["put", "drop", "settle", "reopen"]
 TIMES = [NEVER, 1_000, 1_001, 2_000, 3_000]
 PARKED = (SCHEDULED, HIDDEN)
 Choices = tuple[str, int, int, int]
@@ -48,6 +51,7 @@ class Life:
         self.kind = kind
         self.rows: dict[int, dict[int, StoredMessage]] = {}
         self.settings: dict[int, str] = {}
+        self.rules: dict[int, dict[int, str]] = {}  # by entity and number
         self.counters: dict[int, Counters] = {}
         self.last: dict[int, int] = {}  # sequence numbers, never reused
         self.last_entity_id = 0
@@ -69,6 +73,7 @@ class Life:
             entity_id = row.put.entity_id
             held = self.rows[entity_id].values()
             assert row.put.settings == self.settings[entity_id]
+            assert [(rule.number, rule.text) for rule in row.rules] == sorted(self.rules[entity_id].items())
             assert vars(row.counters) == vars(self.counters.get(entity_id, Counters()))
             assert row.next_due_ms == min((r.due_ms for r in held if r.state in PARKED), default=NEVER)
             expiring = (r.expires_ms for r in held if r.state == ACTIVE and r.expires_ms != NEVER)
@@ -126,6 +131,7 @@ class Life:
             self.last_entity_id += 1
             entity_id = self.last_entity_id
             self.rows[entity_id] = {}
+            self.rules[entity_id] = {}
             self.last[entity_id] = 0
         self.settings[entity_id] = f'{{"a": {a}}}'
         self._remember(EntityPut(entity_id, "queue", f"queue-{entity_id}", self.settings[entity_id], 0))
@@ -148,8 +154,16 @@ class Life:
             self._remember(MessageAdded(entity_id, _twin(row)))
         elif name == "publish":
             self._publish(b, c)
+        elif name == "rule":
+            if self.rules[entity_id].pop(b % 5, None) is not None:
+                self._remember(RuleRemoved(entity_id, b % 5))
+            else:
+                rule = Rule(f"r{b % 5}", TrueFilter(), None, c)
+                self.rules[entity_id][b % 5] = rule.to_json()
+                self._remember(RulePut(entity_id, b % 5, rule.name, rule.to_json()))
         elif name == "drop":
             del self.rows[entity_id]
+            del self.rules[entity_id]
             self.counters.pop(entity_id, None)
             self._remember(EntityRemoved(entity_id))
         elif rows:

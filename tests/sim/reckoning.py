@@ -22,9 +22,12 @@ from spillway.model.records import (
     MessageMoved,
     MessageRemoved,
     Record,
+    RulePut,
+    RuleRemoved,
     SessionStatePut,
     Turn,
 )
+from spillway.model.rules import Rule, rule_from_json
 
 STATES: Final = (ACTIVE, DEFERRED, SCHEDULED, HIDDEN)
 _NAME: Final = re.compile(rb"<(m[0-9]+(?:-[0-9]+)?)>")
@@ -91,6 +94,7 @@ class Place:
         self.path = put.path
         self.parent_id = put.parent_id
         self.settings: EntitySettings = settings_from_json(put.settings)
+        self.rules: dict[int, Rule] = {}  # by number
         self.rows: dict[int, Row] = {}
         self.states: dict[str, bytes | None] = {}  # of sessions
         self.active_of: dict[str, int] = {}  # of sessions with active messages
@@ -98,6 +102,10 @@ class Place:
         self.last_number = 0
         self.counts = [0, 0, 0, 0]
         self.size_bytes = 0
+
+    def line_up_rules(self) -> None:
+        self.settings = settings_from_json(self.settings.to_json())  # a copy of this place has the former
+        self.settings.rules = [self.rules[number] for number in sorted(self.rules)]
 
     @property
     def key(self) -> str:
@@ -155,6 +163,7 @@ class Place:
         twin = Place.__new__(Place)
         twin.__dict__.update(self.__dict__)
         twin.rows = {number: row.copy() for number, row in self.rows.items()}
+        twin.rules = dict(self.rules)
         twin.states = dict(self.states)
         twin.active_of = dict(self.active_of)
         twin.accepted = dict(self.accepted)
@@ -259,6 +268,17 @@ class Reckoning:
             self._move(record, group)
         elif isinstance(record, EntityPut):
             self._put_entity(record)
+        elif isinstance(record, RulePut):
+            place = self._place(record.entity_id)
+            if record.number in place.rules:
+                raise Violation(f"{place.path}: two rules have the number {record.number}")
+            place.rules[record.number] = rule_from_json(record.text)
+            place.line_up_rules()
+        elif isinstance(record, RuleRemoved):
+            place = self._place(record.entity_id)
+            if place.rules.pop(record.number, None) is None:
+                raise Violation(f"{place.path}: a rule is removed that is not there")
+            place.line_up_rules()
         elif isinstance(record, EntityRemoved):
             if self.places.pop(record.entity_id, None) is None:
                 raise Violation(f"the entity {record.entity_id} is removed, which is not there")
@@ -292,6 +312,7 @@ class Reckoning:
         else:
             former_ms = place.settings.duplicate_window_ms
             place.settings = settings_from_json(put.settings)
+            place.line_up_rules()
             if place.settings.duplicate_window_ms != former_ms:
                 place.accepted.clear()  # what was outside of it once may not be known any more
 

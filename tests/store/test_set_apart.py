@@ -39,9 +39,12 @@ from spillway.model.records import (
     MessageIdsIndexed,
     MessageRemoved,
     Query,
+    RulePut,
+    RuleRemoved,
     SessionStatePut,
     Turn,
 )
+from spillway.model.rules import Rule, SqlFilter
 from spillway.store.check import check
 from spillway.store.errors import StoreReadFailed, explain
 from spillway.store.file import open_file
@@ -51,11 +54,12 @@ from tests.store.listening import ALL, Desk, added, copies, everything, long_mes
 
 # Queue 1 and its dead letters 2, topic 3, subscription 4 and its 5, queue 6 with sessions and its 7; 9 is removed.
 IDS: Final = (1, 2, 3, 4, 5, 6, 7)
+RULES: Final = {number: Rule(f"r{number}", SqlFilter(f"n = {number}"), None, 1_000) for number in (1, 2, 3)}
 DAMAGES: Final = ("1234567", "-5", "'text'", "x'ff00fe'", "CAST(x'ff00fe' AS TEXT)", "NULL", "2.5")
 
 
 def put(entity_id: int, kind: str, path: str, settings: EntitySettings, parent_id: int = 0) -> EntityPut:
-    return EntityPut(entity_id, kind, path, settings.to_json(), parent_id)
+    return EntityPut(entity_id, kind, path, settings.to_json_without_rules(), parent_id)
 
 
 def holding(count: int, last: int) -> Counters:
@@ -88,6 +92,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     turn.add([put(1, QUEUE, "orders", plain), put(2, DEAD_LETTER_QUEUE, dead_letter_path("orders"), plain, 1)])
     turn.add([put(3, TOPIC, "news", plain), put(4, SUBSCRIPTION, "news/Subscriptions/all", plain, 3)])
     turn.add([put(5, DEAD_LETTER_QUEUE, dead_letter_path("news/Subscriptions/all"), plain, 4)])
+    turn.add([RulePut(4, number, f"r{number}", RULES[number].to_json()) for number in RULES])
     turn.add([put(6, QUEUE, "carts", ordered), put(7, DEAD_LETTER_QUEUE, dead_letter_path("carts"), ordered, 6)])
     turn.add([put(9, QUEUE, "gone", plain)])
     turn.add([added(1, number, b"x" * 50, time_ms=5_000_000_000_000) for number in range(1, 5)])
@@ -148,6 +153,7 @@ TABLES: Final = {
     "id_index": f"digest = x'{digest(3).hex()}'",
     "id_indexed": "1",
     "entity": "id = 1",
+    "rule": "number = 2",
     "ledger": "1",
     "ledger_sealed": "1",
     "removed": "1",
@@ -216,6 +222,7 @@ def live(path: Path) -> int:
     turn.add([MessageIdsIndexed(1, 1 << 33, 2_000)])
     turn.ledger = [LedgerRow(30_000_000, "orders", SEND, 1, 1, 5)]
     turn.seals_before = 30_001_440
+    turn.add([RulePut(4, 9, "r9", RULES[1].to_json()), RuleRemoved(4, 9)])
     desk.submit(turn)
     desk.settle()
     assert not desk.failures
@@ -306,6 +313,51 @@ def test_a_topic_that_cannot_be_read_is_out_of_service_with_its_subscriptions_an
     assert [apart.path for apart in namespace.incidents.families()] == ["news"]
     assert not isinstance(namespace.directory.not_found("news"), EntityNotFound)
     journal.close()
+
+
+def rules_of(path: Path) -> list[tuple[int, str, bool]]:
+    """Of the subscription: number, name, whether it can be read."""
+    journal = SqliteJournal(path)
+    (row,) = [row for row in journal.recover().entities if row.put.entity_id == 4]
+    journal.close()
+    return [(rule.number, rule.name, not rule.problem) for rule in row.rules]
+
+
+@pytest.mark.parametrize("column", ["rule", "checksum", "name", "number"])
+def test_a_rule_that_cannot_be_read_keeps_its_place_and_is_said_until_it_is_removed(path: Path, column: str) -> None:
+    damage(path, "rule", column, "x'ff00fe'")
+    found = rules_of(path)
+    assert rules_of(path) == found, "and it is written"
+    (lost,) = [(number, name) for number, name, is_sound in found if not is_sound]
+    assert lost == {"name": (2, "unreadable-2"), "number": (4, "r2")}.get(column, (2, "r2"))
+    assert [number for number, _, is_sound in found if is_sound] == [1, 3]
+    (row,) = read_set_apart(path.with_name(NAME))
+    assert (row["table"], row["entity"]) == ("rule", "news/Subscriptions/all")
+    assert set(row["columns"]) == set(COLUMNS["rule"])
+    (finding,) = check(path)
+    assert finding.startswith(f"rule '{lost[1]}' of news/Subscriptions/all: it could not be read")
+    desk = opened(path)
+    desk.submit_records(RuleRemoved(4, lost[0]))
+    desk.settle()
+    desk.journal.close()
+    assert check(path) == []
+    assert rules_of(path) == [(1, "r1", True), (3, "r3", True)]
+
+
+@pytest.mark.parametrize("elsewhere", ["1", "1234567", "'text'", "x'ff00fe'", "CAST(x'ff00fe' AS TEXT)"])
+def test_a_rule_whose_key_says_another_entity_is_put_back(path: Path, elsewhere: str) -> None:
+    damage(path, "rule", "entity_id", elsewhere)
+    for _ in range(2):
+        assert rules_of(path) == [(1, "r1", True), (2, "r2", True), (3, "r3", True)]
+    assert len(list(read_set_apart(path.with_name(NAME)))) == 1
+    assert check(path) == []
+
+
+def test_a_subscription_made_anew_from_its_dead_letters_has_its_rules(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE entity SET settings = 'no json' WHERE id = 4")
+    connection.close()
+    assert rules_of(path) == [(1, "r1", True), (2, "r2", True), (3, "r3", True)]
 
 
 def test_a_damaged_session_keeps_its_messages_and_its_state_is_not_known_until_it_is_set(path: Path) -> None:

@@ -117,7 +117,7 @@ def topic_of(topic: Description, subscriptions: list[Description], warnings: lis
 
 
 def entity_of(shown: Description, name: str, warnings: list[str]) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(shown.settings.to_json())
+    values: dict[str, Any] = json.loads(shown.settings.to_json_without_rules())
     properties = {key: property_of(PROPERTIES[key], values) for key in PROPERTIES_OF[shown.kind]}
     for key in OURS:
         if values[PROPERTIES[key]] == DEFAULTS[PROPERTIES[key]]:
@@ -146,4 +146,4 @@ def unsaid(values: dict[str, Any], said: set[str]) -> list[str]:
     return sorted(UNSAID.get(name, name) for name in names if values[name] != DEFAULTS[name])
 
 
-DEFAULTS: Final[dict[str, Any]] = json.loads(EntitySettings().to_json())
+DEFAULTS: Final[dict[str, Any]] = json.loads(EntitySettings().to_json_without_rules())

@@ -14,7 +14,7 @@ def describe(entity: Entity) -> Description:
     if isinstance(entity, Topic):
         shown.subscription_count = len(entity.subscriptions)
         shown.size_bytes = entity.usage.size_bytes
-        shown.sql_filter_count, shown.correlation_filter_count = entity.filter_counts()
+        shown.sql_filter_count, shown.correlation_filter_count = entity.sql_count, entity.correlation_count
     elif isinstance(entity, Queue) and entity.dead_letters is not None:
         shown.dead_letter_count = entity.dead_letters.counters.active
         shown.size_bytes += entity.dead_letters.counters.size_bytes

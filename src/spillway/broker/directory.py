@@ -15,9 +15,10 @@ from spillway.broker.locks import LockTokens
 from spillway.broker.message_sessions import MessageSessions
 from spillway.broker.queue import Queue
 from spillway.broker.refill import Refill
+from spillway.broker.rule_list import CompiledRule
 from spillway.broker.status import refuse_status
 from spillway.broker.throttle import Share, Throttle
-from spillway.broker.topic import CompiledRule, PropertyAccess, Subscription, Topic
+from spillway.broker.topic import PropertyAccess, Subscription, Topic
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
 from spillway.model.access import AccessBook, access_rules_problem
@@ -44,8 +45,16 @@ from spillway.model.errors import (
     entity_not_found,
 )
 from spillway.model.quotas import Quotas
-from spillway.model.records import EntityPut, EntityRow, Record
-from spillway.model.rules import CorrelationFilter, Rule, default_rule, rule_name_problem, weight_of
+from spillway.model.records import EntityPut, EntityRow, Record, RulePut, RuleRemoved, RuleRow
+from spillway.model.rules import (
+    CorrelationFilter,
+    Rule,
+    default_rule,
+    rule_from_json,
+    rule_name_problem,
+    unreadable_rule,
+    weight_of,
+)
 
 
 class Directory:
@@ -95,7 +104,8 @@ class Directory:
         path = path.strip("/")
         if kind == SUBSCRIPTION and not settings.rules:
             settings.rules = [default_rule(decided.now_ms)]
-        error = self._refuse_create(kind, path, settings)
+        compiled: list[CompiledRule | None] = []
+        error = self._refuse_create(kind, path, settings, compiled)
         if error is not None:
             return error
         settings.created_ms = settings.updated_ms = decided.now_ms
@@ -111,10 +121,18 @@ class Directory:
             self._add_dead_letters(entity_id + 1, queue)
             made = queue
         decided.touch(made)  # something in it may fall due
-        self.remember(made, decided)
+        group = self._puts_of(made)
+        if isinstance(made, Subscription):
+            made.rules.compiled = compiled
+            for rule in made.rules.rules:
+                group.append(_put_of(made, rule))
+        decided.remember(group)
         return None
 
-    def _refuse_create(self, kind: str, path: str, settings: EntitySettings) -> BrokerError | None:
+    def _refuse_create(
+        self, kind: str, path: str, settings: EntitySettings, compiled: list[CompiledRule | None]
+    ) -> BrokerError | None:
+        """Its rules are in `compiled` if nothing is wrong with them."""
         problem = subscription_name_problem(path) if kind == SUBSCRIPTION else name_problem(path)
         if problem is not None:
             return ArgumentError(f"'{path}' cannot be the name of a {kind}: {problem}.")
@@ -124,7 +142,7 @@ class Directory:
             return (
                 refuse_status(kind, settings)
                 or self._refuse_access_rules(path, settings)
-                or self._refuse_subscription(path, settings)
+                or self._refuse_subscription(path, settings, compiled)
                 or refuse_forwards(path, settings, self.queues, self.topics)
             )
         if self.entity_count >= self.quotas.entities:
@@ -146,7 +164,9 @@ class Directory:
             problem = "a subscription takes the shared access rules of its topic"
         return None if problem is None else ArgumentError(f"AuthorizationRules of '{path}': {problem}.")
 
-    def _refuse_subscription(self, path: str, settings: EntitySettings) -> BrokerError | None:
+    def _refuse_subscription(
+        self, path: str, settings: EntitySettings, compiled: list[CompiledRule | None]
+    ) -> BrokerError | None:
         topic = self.topics.get(entity_key(split_subscription(path)[0]))
         if topic is None:
             return self.not_found(split_subscription(path)[0])
@@ -162,8 +182,9 @@ class Directory:
             )
         names: set[str] = set()
         for rule in settings.rules:
-            error = self._refuse_rule(rule)
-            if error is not None:
+            try:
+                compiled.append(self._compile(rule))
+            except BrokerError as error:
                 return error
             if rule.name.lower() in names:
                 return EntityAlreadyExists(f"Two rules of '{path}' are called '{rule.name}'.")
@@ -180,7 +201,7 @@ class Directory:
                 f"The rules of the namespace '{self.namespace}' take {self.rules_bytes // limits.KIB} KB of memory and "
                 f"may take {self.quotas.rules_bytes_max() // limits.KIB} (limit memory-mb)."
             )
-        sql_count, correlation_count = topic.filter_counts()
+        sql_count, correlation_count = topic.sql_count, topic.correlation_count
         more_sql = 0
         for rule in rules:
             if not isinstance(rule.filter, CorrelationFilter):
@@ -198,15 +219,12 @@ class Directory:
             )
         return None
 
-    def _refuse_rule(self, rule: Rule) -> BrokerError | None:
+    def _compile(self, rule: Rule) -> CompiledRule:
+        """Raises what is wrong with it."""
         problem = rule_name_problem(rule.name)
         if problem is not None:
-            return ArgumentError(f"'{rule.name}' cannot be the name of a rule: {problem}.")
-        try:
-            CompiledRule(rule)
-        except BrokerError as error:
-            return error
-        return None
+            raise ArgumentError(f"'{rule.name}' cannot be the name of a rule: {problem}.")
+        return CompiledRule(rule)
 
     def _add(self, kind: str, entity_id: int, path: str, settings: EntitySettings) -> Queue:
         loads = self._new_loads()
@@ -215,8 +233,8 @@ class Directory:
             queue: Queue = Subscription(entity_id, path, settings, topic, self.tokens, self.budget, loads)
             assert isinstance(queue, Subscription)
             topic.subscriptions[entity_key(path)] = queue
-            for rule in settings.rules:
-                self.rules_bytes += weight_of(rule)
+            topic.count_rules(queue.rules, 1)
+            self.rules_bytes += queue.rules.weight
             queue.owners = [topic]
             queue.share = topic.share
             self.subscription_count += 1
@@ -287,6 +305,7 @@ class Directory:
         """As the store remembers it; what belongs to another comes after it."""
         put = row.put
         settings = settings_from_json(put.settings)
+        settings.rules = [_rule_of(rule) for rule in row.rules]
         entity: Entity
         if put.kind == TOPIC:
             entity = self._add_topic(put.entity_id, put.path, settings)
@@ -352,58 +371,60 @@ class Directory:
             former.stop(decided)
 
     def add_rule(self, subscription: Subscription, rule: Rule, decided: Decided) -> BrokerError | None:
-        if self._find_rule(subscription, rule.name) is not None:
+        if subscription.rules.find(rule.name) is not None:
             topic, name = split_subscription(subscription.path)
             shown = f"{self.namespace}:Topic:{topic}|{name}|{rule.name}"
             return EntityAlreadyExists(f"The messaging entity '{shown}' already exists.")
-        error = self._refuse_rule(rule) or self._refuse_filters(subscription.topic, [rule])
-        if error is not None:
+        try:
+            compiled = self._compile(rule)
+        except BrokerError as error:
             return error
         if rule.created_ms == 0:  # else it takes the place of one that was there
             rule.created_ms = decided.now_ms
+        refusal = self._refuse_filters(subscription.topic, [rule])
+        if refusal is not None:
+            return refusal
+        subscription.topic.count_rules(subscription.rules, -1)
+        subscription.rules.add(rule, compiled)
+        subscription.topic.count_rules(subscription.rules, 1)
         self.rules_bytes += weight_of(rule)
-        subscription.settings.rules = [*subscription.settings.rules, rule]
-        subscription.compiled.append(None)
-        self.remember(subscription, decided)
+        decided.remember([_put_of(subscription, rule)])
         return None
 
     def remove_rule(self, subscription: Subscription, name: str, decided: Decided) -> BrokerError | None:
-        found = self._find_rule(subscription, name)
+        found = subscription.rules.find(name)
         if found is None:
             return EntityNotFound(
                 f"The messaging entity 'sb://{self.namespace}/{subscription.path}/Rules/{name}' could not be found. "
                 "List the rules of the subscription to see their names."
             )
+        topic = subscription.topic
+        topic.count_rules(subscription.rules, -1)
+        index = subscription.rules.remove(found)
+        topic.count_rules(subscription.rules, 1)
+        if topic.publication is not None:
+            topic.publication.leave_out(subscription, index)
         self.rules_bytes -= weight_of(found)
-        rules = subscription.settings.rules
-        index = rules.index(found)
-        subscription.settings.rules = rules[:index] + rules[index + 1 :]
-        del subscription.compiled[index]
-        self.remember(subscription, decided)
-        return None
-
-    def _find_rule(self, subscription: Subscription, name: str) -> Rule | None:
-        for rule in subscription.settings.rules:
-            if rule.name.lower() == name.lower():
-                return rule
+        decided.remember([RuleRemoved(subscription.entity_id, found.number)])
         return None
 
     def remember(self, entity: Entity, decided: Decided) -> None:
-        settings = entity.settings.to_json()
+        """But for its rules."""
+        decided.remember(self._puts_of(entity))
+
+    def _puts_of(self, entity: Entity) -> list[Record]:
+        settings = entity.settings.to_json_without_rules()
         if isinstance(entity, Topic):
-            decided.remember([EntityPut(entity.entity_id, TOPIC, entity.path, settings, 0)])
-            return
+            return [EntityPut(entity.entity_id, TOPIC, entity.path, settings, 0)]
         assert isinstance(entity, Queue), "an entity is a topic or a queue"
         dead_letters = entity.dead_letters
         assert dead_letters is not None, "what is changed by itself has a dead-letter queue"
         kind = SUBSCRIPTION if isinstance(entity, Subscription) else QUEUE
         parent_id = entity.topic.entity_id if isinstance(entity, Subscription) else 0
-        bare = entity.settings.to_json_without_rules()
-        group: list[Record] = [
+        return [
             EntityPut(entity.entity_id, kind, entity.path, settings, parent_id),
-            EntityPut(dead_letters.entity_id, DEAD_LETTER_QUEUE, dead_letters.path, bare, entity.entity_id),
+            EntityPut(dead_letters.entity_id, DEAD_LETTER_QUEUE, dead_letters.path, settings, entity.entity_id),
         ]
-        decided.remember(group)
 
     # -- deleting -----------------------------------------------------------------------------------------------
 
@@ -439,12 +460,31 @@ class Directory:
             return
         if isinstance(entity, Subscription):
             entity.topic.subscriptions.pop(key, None)
+            entity.topic.count_rules(entity.rules, -1)
             self.subscription_count -= 1
-            for rule in entity.settings.rules:
-                self.rules_bytes -= weight_of(rule)
+            self.rules_bytes -= entity.rules.weight
         elif isinstance(entity, Topic) or (isinstance(entity, Queue) and entity.parent is None):
             self.entity_count -= 1
         if isinstance(entity, Topic):
             self.topics.pop(key, None)
         else:
             self.queues.pop(key, None)
+
+
+def _put_of(subscription: Subscription, rule: Rule) -> RulePut:
+    return RulePut(subscription.entity_id, rule.number, rule.name, rule.to_json())
+
+
+def _rule_of(row: RuleRow) -> Rule:
+    """One that cannot be read takes its place all the same: see `BrokenRule`."""
+    problem = row.problem
+    if not problem:
+        try:
+            rule = rule_from_json(row.text)
+            rule.number = row.number
+            return rule
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+    rule = unreadable_rule(row.name, problem)
+    rule.number = row.number
+    return rule

@@ -9,6 +9,7 @@ from typing import Final
 
 from spillway.broker.commands import AddRule, CreateEntity, Request, SetSessionState, UpdateEntity
 from spillway.model import limits
+from spillway.model.records import ROW_BYTES
 from spillway.model.settlement import COMPLETE, RELEASE, Settlement
 
 ENOUGH: Final = 1 << 62
@@ -58,7 +59,9 @@ def bytes_asked(request: Request) -> int:
     """What a request would add to the store for good, about; 0 if it adds nothing or makes room."""
     if isinstance(request, SetSessionState):
         return 0 if request.state is None else len(request.state)
-    if isinstance(request, (CreateEntity, UpdateEntity, AddRule)):
+    if isinstance(request, AddRule):
+        return ROW_BYTES + len(request.rule.to_json())
+    if isinstance(request, (CreateEntity, UpdateEntity)):
         return ENTITY_BYTES
     return 0
 

@@ -719,8 +719,7 @@ class Namespace(Restorer):
             return NotAllowed(f"'{queue.path}' is no subscription: only subscriptions have rules.")
         error: BrokerError | None = None
         if isinstance(request, ListRules):
-            listed = queue.rules_by_name()[request.skip : request.skip + request.top]
-            decided.say(Rules(request.request_id, listed))
+            decided.say(Rules(request.request_id, queue.rules.page(request.skip, request.top)))
             if not request.is_administrative:
                 queue.metered(decided).count(MANAGEMENT)
             return None

@@ -7,22 +7,20 @@ changed one. Messages that no subscription wants are accepted and dropped.
 from collections import deque
 from typing import Final
 
-from spillway.broker.actions import Action, compile_action
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Effect
 from spillway.broker.entity import Entity, Origin, Usage
-from spillway.broker.filters import Condition, compile_filter
 from spillway.broker.loads import Loads
 from spillway.broker.locks import LockTokens
 from spillway.broker.queue import REASON_SESSION, Queue, session_text, with_reason
+from spillway.broker.rule_list import CompiledRule, RuleList
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
 from spillway.model.entity import EntitySettings
-from spillway.model.errors import BrokerError
 from spillway.model.message import ACTIVE, NEVER, SCHEDULED, Message, Overlay, StoredMessage
 from spillway.model.properties import ChangedProperties, MessageProperties, RuleUnfinished
 from spillway.model.records import ROW_BYTES, MessageAdded, MessageRemoved, Record
-from spillway.model.rules import CorrelationFilter, FalseFilter, FilterError, Rule
+from spillway.model.rules import FilterError
 
 REASON_FILTER: Final = "FilterEvaluationException"
 RULE_NAME: Final = "RuleName"  # on copies that an action changed: the rule that did
@@ -45,36 +43,6 @@ class PropertyAccess:
         return message
 
 
-class CompiledRule:
-    def __init__(self, rule: Rule) -> None:
-        """Raises `BrokerError` if the rule cannot be understood."""
-        self.rule = rule
-        self.condition: Condition = compile_filter(rule.filter)
-        self.action: Action | None = None if rule.action is None else compile_action(rule.action)
-
-
-def _rule_key(rule: Rule) -> str:
-    return rule.name.lower()
-
-
-class Unreadable(Condition):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-    def evaluate(self, properties: MessageProperties) -> bool:
-        raise FilterError(self.text)
-
-
-class BrokenRule(CompiledRule):
-    """One in the store that cannot be understood: messages are dead-lettered as if it could not be evaluated."""
-
-    def __init__(self, rule: Rule, error: BrokerError) -> None:
-        super().__init__(Rule(rule.name, FalseFilter(), None, rule.created_ms))
-        self.rule = rule
-        self.condition = Unreadable(f"The rule '{rule.name}' cannot be understood: {error.description}")
-
-
 class Subscription(Queue):
     def __init__(
         self,
@@ -88,28 +56,7 @@ class Subscription(Queue):
     ) -> None:
         super().__init__(entity_id, path, settings, None, tokens, budget, loads, topic.usage)
         self.topic = topic
-        # Of settings.rules, each when it is first needed: starting is quick, and so is the first message.
-        self.compiled: list[CompiledRule | None] = [None] * len(settings.rules)
-        self.listed: list[Rule] = []  # the same by name, as they were in `listed_from`
-        self.listed_from: list[Rule] | None = None
-
-    def rule_at(self, index: int) -> CompiledRule:
-        compiled = self.compiled[index]
-        if compiled is None:
-            rule = self.settings.rules[index]
-            try:
-                compiled = CompiledRule(rule)
-            except BrokerError as error:  # what cannot be understood is refused when it is added, to this version
-                compiled = BrokenRule(rule, error)
-            self.compiled[index] = compiled
-        return compiled
-
-    def rules_by_name(self) -> list[Rule]:
-        """As the service lists them. Sorted once for each change: clients ask for a page at a time."""
-        if self.listed_from is not self.settings.rules:
-            self.listed_from = self.settings.rules
-            self.listed = sorted(self.settings.rules, key=_rule_key)
-        return self.listed
+        self.rules = RuleList(settings.rules)
 
     def expiry_of(self, message: Message, now_ms: int) -> int:
         """The shortest of the message's, the topic's and our own."""
@@ -125,9 +72,9 @@ class Subscription(Queue):
         It goes on in another turn where they come to `steps_max`, at the next LIKE over a long text.
         """
         steps = 1
-        if self.compiled[index] is None and self.settings.rules[index].is_sql():
-            steps += limits.COMPILE_STEPS + self.settings.rules[index].sql_chars() * limits.COMPILE_CHAR_STEPS
-        rule = self.rule_at(index)
+        if self.rules.compiled[index] is None and self.rules.rules[index].is_sql():
+            steps += limits.COMPILE_STEPS + self.rules.rules[index].sql_chars() * limits.COMPILE_CHAR_STEPS
+        rule = self.rules.compiled_at(index)
         properties = publication.properties
         before = properties.work
         properties.work_max = before + steps_max - steps
@@ -144,7 +91,7 @@ class Subscription(Queue):
                     copy = self.topic.access.rewrite(publication.message, changes)
                     publication.verdicts.append(Verdict(self, copy, "", ""))
         except FilterError as error:
-            if self.settings.dead_letter_on_filter_error:
+            if self.settings.dead_letter_on_filter_error or rule.is_broken:
                 publication.verdicts.append(Verdict(self, publication.message, REASON_FILTER, error.description))
         except RuleUnfinished:
             publication.is_halfway = True
@@ -236,7 +183,7 @@ class Publication:
         """Whether the last rule was tried; no further than `steps_max` steps in all, and one LIKE."""
         while self.at < len(self.subscriptions):
             subscription = self.subscriptions[self.at]
-            while self.rule_index < len(subscription.settings.rules):
+            while self.rule_index < len(subscription.rules.rules):
                 if self.steps >= steps_max:
                     return False
                 self.steps += subscription.try_rule(self.rule_index, self, steps_max - self.steps)
@@ -249,6 +196,12 @@ class Publication:
             self.rule_index = 0
             self.at += 1
         return True
+
+    def leave_out(self, subscription: Subscription, index: int) -> None:
+        """The rule that was there is removed while the others are tried: none of those behind it is passed over."""
+        if self.at < len(self.subscriptions) and self.subscriptions[self.at] is subscription:
+            if index < self.rule_index:
+                self.rule_index -= 1
 
     def copy_steps(self) -> int:
         return limits.COPY_STEPS * len(self.verdicts)
@@ -280,25 +233,17 @@ class Topic(Entity):
         self.backlog: deque[StoredMessage] = deque()  # due, read from the store, not yet published
         self.publication: Publication | None = None  # of the first of them
         self.is_fresh = True  # not sent to since the start: the store may have some that were put off
+        self.sql_count = 0  # filters of all its subscriptions; with those that take all or nothing
+        self.correlation_count = 0
 
-    def filter_counts(self) -> tuple[int, int]:
-        """How many SQL filters and how many correlation filters all its subscriptions have."""
-        sql_count = 0
-        correlation_count = 0
-        for subscription in self.subscriptions.values():
-            for rule in subscription.settings.rules:
-                if isinstance(rule.filter, CorrelationFilter):
-                    correlation_count += 1
-                else:
-                    sql_count += 1
-        return sql_count, correlation_count
+    def count_rules(self, rules: RuleList, by: int) -> None:
+        """All of a subscription that comes (1) or goes (-1)."""
+        self.sql_count += by * rules.sql_count
+        self.correlation_count += by * rules.correlation_count
 
     def operations_per_message(self) -> int:
         """Every filter that is tried on it counts too, as in Azure."""
-        operations = 1
-        for subscription in self.subscriptions.values():
-            operations += len(subscription.settings.rules)
-        return operations
+        return 1 + self.sql_count + self.correlation_count
 
     def enqueue(
         self, message: Message, number: int, group: list[Record], decided: Decided, origin: Origin | None

@@ -163,13 +163,13 @@ class EntitySettings:
         self.duplicates_since_ms = other.duplicates_since_ms
 
     def to_json(self) -> str:
-        """Each rule's text is made once: one that is added does not cost the making of all others."""
+        """With the rules, for who makes a copy of all of it."""
         return (
             self.to_json_without_rules()[:-1] + ', "rules": [' + ", ".join([one.to_json() for one in self.rules]) + "]}"
         )
 
     def to_json_without_rules(self) -> str:
-        """For what takes its rules from elsewhere: a dead-letter queue."""
+        """As they are stored: rules have rows of their own."""
         values: dict[str, object] = {name: getattr(self, name) for name in _PLAIN}
         values["access_rules"] = [rule.to_plain() for rule in self.access_rules]
         return json.dumps(values)

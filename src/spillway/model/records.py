@@ -32,8 +32,27 @@ class EntityPut(Record):
         self.parent_id = parent_id  # 0: none
 
 
+class RulePut(Record):
+    """A rule is added to a subscription; behind those with a lower number."""
+
+    def __init__(self, entity_id: int, number: int, name: str, text: str) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.number = number
+        self.name = name
+        self.text = text  # JSON
+        self.size_bytes += len(name) + len(text)
+
+
+class RuleRemoved(Record):
+    def __init__(self, entity_id: int, number: int) -> None:
+        super().__init__()
+        self.entity_id = entity_id
+        self.number = number
+
+
 class EntityRemoved(Record):
-    """The entity and every message in it."""
+    """The entity, its rules and every message in it."""
 
     def __init__(self, entity_id: int) -> None:
         super().__init__()
@@ -229,6 +248,16 @@ class Turn:
         return bool(self.groups) or bool(self.counters)
 
 
+class RuleRow:
+    """A rule as the store remembers it."""
+
+    def __init__(self, number: int, name: str, text: str) -> None:
+        self.number = number
+        self.name = name
+        self.text = text  # JSON
+        self.problem = ""  # why it cannot be read; empty if it can
+
+
 class EntityRow:
     """An entity as the store remembers it, with what the broker must know of it at start."""
 
@@ -242,10 +271,11 @@ class EntityRow:
         self.tally = b""  # what was counted last and is in no row of the ledger
         self.oldest_id_ms = oldest_id_ms  # when the last of the oldest row of ids was accepted, NEVER if there are none
         self.problem = ""  # why it cannot be served; empty if it can
+        self.rules: list[RuleRow] = []  # of a subscription, by their numbers
 
 
 class Catalogue:
-    """All that is read at start. Its size depends on the number of entities, never on messages."""
+    """All that is read at start. Its size depends on the number of entities and rules, never on messages."""
 
     def __init__(self, entities: list[EntityRow], last_entity_id: int, clock_ms: int, created_ms: int = 0) -> None:
         self.entities = entities

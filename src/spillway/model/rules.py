@@ -144,14 +144,12 @@ class Rule:
         self.filter = filter
         self.action = action
         self.created_ms = created_ms
-        self.json = ""  # what it is stored as, when it was stored
-        self.json_created_ms = -1
+        self.number = 0  # its place among the rules of its subscription, which gives it; they are tried in this order
+        self.problem = ""  # why it cannot be read from the store; empty if it can
+        self.weight = 0  # see `weight_of`; 0: not weighed yet
 
     def to_json(self) -> str:
-        if self.json_created_ms != self.created_ms:
-            self.json = json.dumps(self.to_plain())
-            self.json_created_ms = self.created_ms
-        return self.json
+        return json.dumps(self.to_plain())
 
     def is_sql(self) -> bool:
         """Whether there is a text to parse."""
@@ -163,7 +161,7 @@ class Rule:
         return chars + len(self.filter.expression) if isinstance(self.filter, SqlFilter) else chars
 
     def to_plain(self) -> dict[str, object]:
-        """Dicts, lists and scalars: a part of the JSON that the subscription is stored as."""
+        """Dicts, lists and scalars: what becomes the JSON that it is stored as."""
         return {
             "name": self.name,
             "filter": self.filter.to_plain(),
@@ -178,7 +176,16 @@ def default_rule(now_ms: int) -> Rule:
 
 
 def rule_from_json(text: str) -> Rule:
-    return rule_from_plain(json.loads(text))
+    rule = rule_from_plain(json.loads(text))
+    rule.weight = _weight(text)
+    return rule
+
+
+def unreadable_rule(name: str, problem: str) -> Rule:
+    """In the place of one that the store cannot read any more: nobody knows what it wanted."""
+    rule = Rule(name, FalseFilter(), None, 0)
+    rule.problem = problem
+    return rule
 
 
 def rule_from_plain(plain: object) -> Rule:
@@ -252,4 +259,10 @@ def _int(value: object) -> int:
 
 def weight_of(rule: Rule) -> int:
     """What a rule takes in memory, about: as it is stored, and as it is evaluated."""
-    return RULE_BYTES + RULE_CHAR_BYTES * len(json.dumps(rule.to_plain()))
+    if rule.weight == 0:
+        rule.weight = _weight(rule.to_json())
+    return rule.weight
+
+
+def _weight(text: str) -> int:
+    return RULE_BYTES + RULE_CHAR_BYTES * len(text)

@@ -1,6 +1,7 @@
 """One namespace being served: its journal, its core, its pump and its port, put together and taken apart in order."""
 
 import asyncio
+import json
 import logging
 import os
 import ssl
@@ -244,18 +245,20 @@ class NamespaceServer:
         requests: list[Callable[[int], Request]] = []
         wanted = _copy_of(settings)
         wanted.keep_unsaid_of(found.settings)
-        rules, wanted.rules = wanted.rules, found.settings.rules
-        if found.settings.to_json() != wanted.to_json():
+        rules, wanted.rules = wanted.rules, []
+        if found.settings.to_json_without_rules() != wanted.to_json_without_rules():
             requests.append(lambda number: UpdateEntity(number, path, wanted))
         if not isinstance(found, Subscription) or not rules:
             return requests
-        kept = [rule for rule in found.settings.rules if any(_is_same(rule, other) for other in rules)]
+        asked = {_text_of(rule) for rule in rules}
+        kept: set[str] = set()
         for rule in found.settings.rules:
-            if rule not in kept:
+            text = _text_of(rule)
+            if text in asked and not rule.problem:
+                kept.add(text)
+            else:
                 requests.append(partial(_remove_rule, path, rule.name))
-        for rule in rules:
-            if not any(_is_same(rule, other) for other in kept):
-                requests.append(partial(_add_rule, path, rule))
+        requests += [partial(_add_rule, path, rule) for rule in rules if _text_of(rule) not in kept]
         return requests
 
     @property
@@ -327,9 +330,9 @@ def _copy_of(settings: EntitySettings) -> EntitySettings:
     return settings_from_json(settings.to_json())
 
 
-def _is_same(rule: Rule, other: Rule) -> bool:
-    """Whenever they were made."""
-    return {**rule.to_plain(), "created_ms": 0} == {**other.to_plain(), "created_ms": 0}
+def _text_of(rule: Rule) -> str:
+    """All but when it was made."""
+    return json.dumps({**rule.to_plain(), "created_ms": 0}, sort_keys=True)
 
 
 def _remove_rule(path: str, name: str, number: int) -> Request:

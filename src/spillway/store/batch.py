@@ -21,6 +21,8 @@ from spillway.model.records import (
     MessageMoved,
     MessageRemoved,
     Record,
+    RulePut,
+    RuleRemoved,
     SessionStatePut,
     Turn,
 )
@@ -36,6 +38,7 @@ class Batch:
         self.fresh: dict[int, StoredMessage | DamagedRow] = {}  # by key
         self.gone: set[int] = set()  # keys
         self.puts: dict[int, EntityPut] = {}
+        self.rules: dict[tuple[int, int], RulePut | None] = {}  # by entity and number; None: removed
         self.removed: set[int] = set()  # entity ids
         self.counters: dict[int, Counters] = {}
         self.session_gone: dict[tuple[int, str], int] = {}  # active rows that leave a session, by entity and session
@@ -93,6 +96,10 @@ class Batch:
         elif isinstance(record, EntityPut):
             self.puts[record.entity_id] = record
             self.last_entity_id = max(self.last_entity_id, record.entity_id)
+        elif isinstance(record, RulePut):
+            self.rules[(record.entity_id, record.number)] = record
+        elif isinstance(record, RuleRemoved):
+            self.rules[(record.entity_id, record.number)] = None
         elif isinstance(record, EntityRemoved):
             self._remove_entity(record.entity_id)
         elif isinstance(record, SessionStatePut):
@@ -147,6 +154,8 @@ class Batch:
             del self.session_gone[place]
         for place in [place for place in self.states if place[0] == entity_id]:
             del self.states[place]
+        for rule_place in [place for place in self.rules if place[0] == entity_id]:
+            del self.rules[rule_place]
 
     def runs_gone(self) -> list[tuple[int, int]]:
         """`gone` as ranges without gaps: a queue is mostly emptied in order, and one range is one statement."""

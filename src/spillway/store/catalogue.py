@@ -1,4 +1,4 @@
-"""Entities, counters and the clock: all that is read at start. Its time goes with the entities, never with messages.
+"""Entities, their rules, counters and the clock: all that is read at start. Its time never goes with the messages.
 
 No damaged row stops it. A queue and its dead-letter queue say the same of each other, so that either is made anew from
 the other; counters are counted, numbers go on behind all that are in use. What was there is set apart. Only of a topic,
@@ -25,6 +25,7 @@ from spillway.model.message import NEVER
 from spillway.model.records import Catalogue, Counters, EntityPut, EntityRow
 from spillway.store.bodies import CHECK_BITS
 from spillway.store.rows import SEQUENCE_MASK, row_key, text_of
+from spillway.store.rules import RuleReading, read_rules, rules_of
 from spillway.store.set_apart import SetApart
 from spillway.store.statements import fetch
 
@@ -82,10 +83,13 @@ class Reading:
         self.counters: dict[int, Counters] = {}
         self.no_tallies: list[int] = []  # entity ids
         self.not_removed: list[int] = []
+        self.rules = RuleReading()
 
     @property
     def is_sound(self) -> bool:
-        return not (self.is_meta_new or self.puts or self.counters or self.no_tallies or self.not_removed)
+        are_rules_sound = not (self.rules.puts or self.rules.gone)
+        is_meta_sound = not (self.is_meta_new or self.not_removed)
+        return is_meta_sound and are_rules_sound and not (self.puts or self.counters or self.no_tallies)
 
 
 class Read:
@@ -128,6 +132,9 @@ def read_catalogue(connection: apsw.Connection, apart: SetApart) -> Reading:
     expiry = _earliest(connection, "next_expiry_after_entity")
     oldest_ids = _earliest(connection, "next_id_after_entity")
     mended = _mended(reads)
+    _read_removed(connection, {read.put.entity_id for read in reads}, found, apart)
+    paths = {read.put.entity_id: read.put.path for read in reads}
+    found.rules = read_rules(connection, apart, paths, found.graveyard)
     for read in reads:
         entity_id = read.put.entity_id
         problem = ""
@@ -150,8 +157,8 @@ def read_catalogue(connection: apsw.Connection, apart: SetApart) -> Reading:
         )
         row.tally = read.tally
         row.problem = problem
+        row.rules = found.rules.of(entity_id)
         found.catalogue.entities.append(row)
-    _read_removed(connection, {read.put.entity_id for read in reads}, found, apart)
     return found
 
 
@@ -171,6 +178,7 @@ def read_entity(connection: apsw.Connection, entity_id: int) -> EntityRow | None
     row = EntityRow(read.put, read.counters, due, expiry, oldest_id)
     row.tally = read.tally if read.is_tally_sound else b""
     row.problem = "" if read.is_put_sound else "the checksum of its settings does not hold"
+    row.rules = rules_of(connection, entity_id)
     return row
 
 

@@ -8,6 +8,8 @@ import apsw
 
 from spillway.model.entity import settings_from_json
 from spillway.model.message_ids import number_of
+from spillway.model.records import EntityRow
+from spillway.model.rules import rule_from_json
 from spillway.store.bodies import read_body
 from spillway.store.catalogue import read_catalogue
 from spillway.store.errors import StoreDamaged, explain
@@ -51,6 +53,7 @@ def _findings(connection: apsw.Connection, apart: SetApart) -> Iterator[str]:
             if not row.problem:
                 reason = f"its settings are not understood: {type(error).__name__}: {error}"
                 apart.note("entity", row.put.entity_id, (row.put.entity_id, row.put.kind), reason, row.put.path)
+        yield from _rule_findings(row)
     yield from (text_of(row) for row in apart.found)
     paths = {row.put.entity_id: row.put.path for row in catalogue.entities}
     read = partial(read_body, connection.cursor())
@@ -80,6 +83,19 @@ def _findings(connection: apsw.Connection, apart: SetApart) -> Iterator[str]:
             apart.note("ledger", f"{columns[0]!r} {name} {columns[2]!r}", columns, reason)
             yield f"{reason}: its checksum does not hold"
     yield from _id_findings(connection, apart, paths, graveyard)
+
+
+def _rule_findings(entity: EntityRow) -> Iterator[str]:
+    """Those that were set apart at a start are said until they are removed; those found now are said with the rows."""
+    for rule in entity.rules:
+        problem = rule.problem
+        try:
+            if not problem:
+                rule_from_json(rule.text)
+        except Exception as error:
+            problem = f"it is not understood: {type(error).__name__}: {error}"
+        if problem:
+            yield f"rule '{rule.name}' of {entity.put.path}: {problem}"
 
 
 def _body_findings(connection: apsw.Connection) -> Iterator[str]:

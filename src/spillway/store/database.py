@@ -61,6 +61,7 @@ from spillway.store.rows import (
     stored_of,
     text_of,
 )
+from spillway.store.rules import mend_rules, write_rules
 from spillway.store.sessions import answer_sessions, write_sessions
 from spillway.store.set_apart import NAME as SET_APART_NAME
 from spillway.store.set_apart import SetApart
@@ -131,6 +132,7 @@ class Database:
                 self._cursor.execute(STATEMENTS["put_counters"], (*_numbers_of(entity_id, counters), entity_id))
             for entity_id in found.no_tallies:
                 self._cursor.execute(STATEMENTS["put_tally"], (None, entity_id))
+            mend_rules(self._cursor, found.rules)
             for entity_id in found.not_removed:
                 self._cursor.execute(STATEMENTS["forget_removed"], (entity_id,))
             is_mended = mend_indexed(self.connection, self.apart, self.paths)
@@ -205,6 +207,8 @@ class Database:
         """Inside `begin` and `commit`."""
         cursor = self._cursor
         self._write_entities(batch)
+        if batch.rules:
+            write_rules(cursor, batch)
         if batch.gone:
             runs = batch.runs_gone()
             self.bodies.release("select_body_ids", runs)
@@ -293,7 +297,7 @@ class Database:
         return [value if isinstance(value, int) else 0 for value in sums]
 
     def bury(self, count_max: int) -> None:
-        """Delete some messages of a removed entity, inside `begin` and `commit`; all at once would stop the line."""
+        """Delete some of what a removed entity had, inside `begin` and `commit`; all at once would stop the line."""
         entity_id = self.graveyard[0]
         bounds = (row_key(entity_id, 0), row_key(entity_id, SEQUENCE_MASK), count_max)
         self.bodies.release("select_some_body_ids", [bounds])
@@ -302,6 +306,7 @@ class Database:
         self._cursor.execute(STATEMENTS["delete_some_parked"], bounds)
         self._cursor.execute(STATEMENTS["delete_some_ids"], bounds)
         self._cursor.execute(STATEMENTS["delete_some_index"], (entity_id, count_max))
+        self._cursor.execute(STATEMENTS["delete_some_rules"], (entity_id, count_max))
         if self.connection.total_changes() == before:
             self._cursor.execute(STATEMENTS["forget_removed"], (entity_id,))
             del self.graveyard[0]

@@ -1,5 +1,6 @@
 """The file of a journal: how it is made, opened and checked before anybody trusts it."""
 
+import logging
 import os
 import time
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Final
 import apsw
 
 from spillway.store.bodies import read_body
+from spillway.store.carry_over import CARRIED_OVER, carry_over, former_schema
 from spillway.store.catalogue import meta_checksum
 from spillway.store.directory import sync_directory
 from spillway.store.errors import (
@@ -26,8 +28,11 @@ from spillway.store.rows import DamagedRow, stored_of
 from spillway.store.statements import SCHEMA, STATEMENTS
 from spillway.store.wal import damage_in_log, log_of
 
-# 1 knew no message sessions, 2 no shared bodies, 3 no hidden messages, forwarding, ledger and ids; none was released
-FORMAT: Final = 4
+log = logging.getLogger(__name__)
+
+# 1 knew no message sessions, 2 no shared bodies, 3 no hidden messages, forwarding, ledger and ids; 4 had the rules of a
+# subscription in its settings, and is carried over
+FORMAT: Final = 5
 APPLICATION_ID: Final = 0x5370_5779  # "SpWy"
 # 7 rows of 1 KB fill a page of 8 KB with little left over: a fifth less CPU than 4 KB pages at large batches, and no
 # difference at one row a commit, where the sync decides.
@@ -144,16 +149,19 @@ def _check(path: Path, connection: apsw.Connection) -> None:
             f"{path} has format {version}, this version of Spillway reads up to {FORMAT}: "
             f"use the version that wrote it, or a later one"
         )
-    if 0 < version < FORMAT:
+    if 0 < version < CARRIED_OVER:
         raise StoreTooOld(
-            f"{path} has format {version}, this version of Spillway reads {FORMAT} only: "
+            f"{path} has format {version}, this version of Spillway reads {CARRIED_OVER} and {FORMAT} only: "
             f"receive its messages with the version that wrote it, or give another data directory"
         )
-    if version != FORMAT or str(connection.pragma("journal_mode")) != "wal":
+    if version < CARRIED_OVER or str(connection.pragma("journal_mode")) != "wal":
         raise StoreDamaged(path, "its header does not hold")
-    if _schema(connection) != _expected_schema():
+    if _schema(connection) != (_expected_schema() if version == FORMAT else former_schema()):
         raise StoreDamaged(path, "its tables are not those of this format")
     _check_in_time(path, connection)
+    if version < FORMAT:
+        carry_over(connection, FORMAT)
+        log.info("%s: format %d was carried over to format %d", path, version, FORMAT)
 
 
 def _schema(connection: apsw.Connection) -> list[tuple[object, ...]]:

@@ -40,6 +40,9 @@ from spillway.model.records import (
     Query,
     Record,
     Rows,
+    RulePut,
+    RuleRemoved,
+    RuleRow,
     SessionRow,
     SessionStatePut,
     Turn,
@@ -115,6 +118,7 @@ class EntityMemory:
         self.expiry: Ordered[tuple[int, int]] = Ordered()  # (expires_ms, sequence number) of active rows
         self.sessions: dict[str, SessionMemory] = {}
         self.ids = IdMemory()
+        self.rules: dict[int, RulePut] = {}  # by number
 
     def insert(self, stored: StoredMessage) -> None:
         number = stored.sequence_number
@@ -239,6 +243,7 @@ class EntityMemory:
         next_expiry_ms = NEVER if expiry is None else expiry[0]
         row = EntityRow(self.put, self.counters.copy(), next_due_ms, next_expiry_ms, self.ids.oldest_ms)
         row.tally = self.tally
+        row.rules = [RuleRow(number, self.rules[number].name, self.rules[number].text) for number in sorted(self.rules)]
         return row
 
 
@@ -339,6 +344,10 @@ class MemoryJournal:
             self._entities[record.to_entity_id].insert(moved(stored, record))
         elif isinstance(record, EntityPut):
             self._put_entity(record)
+        elif isinstance(record, RulePut):
+            self._entities[record.entity_id].rules[record.number] = record
+        elif isinstance(record, RuleRemoved):
+            self._entities[record.entity_id].rules.pop(record.number, None)
         elif isinstance(record, EntityRemoved):
             self._entities.pop(record.entity_id, None)
         elif isinstance(record, SessionStatePut):

@@ -32,6 +32,7 @@ COLUMNS: Final = {
         *("id", "kind", "path", "settings", "parent_id", "put_checksum", "last_sequence_number", "active", "deferred"),
         *("scheduled", "hidden", "size_bytes", "used_ms", "counters_checksum", "tally"),
     ),
+    "rule": ("entity_id", "number", "name", "rule", "checksum"),
     "meta": ("format", "clock_ms", "last_entity_id", "last_body_number", "created_ms", "checksum"),
     "accepted_id": ("key", "last_ms", "ids", "checksum"),
     "id_index": ("digest", "sequence_number", "accepted_ms", "checksum"),

@@ -117,6 +117,16 @@ CREATE TABLE entity (
     tally BLOB -- what was counted last and is in no row of `ledger`; it ends with its own checksum
 );
 
+-- Rules of subscriptions, in the order they are tried.
+CREATE TABLE rule (
+    entity_id INTEGER,
+    number INTEGER, -- its place among those of the subscription
+    name TEXT,
+    rule TEXT, -- JSON; NULL in the place of one that could not be read
+    checksum INTEGER,
+    PRIMARY KEY (entity_id, number)
+) WITHOUT ROWID;
+
 -- What was counted, and is in no sealed day. `proof` grows with the other numbers, so that a row is added to without being
 -- read: 3 operations + 5 units + 7 bytes + the checksum of its key. No flipped byte leaves all of that true.
 CREATE TABLE ledger (

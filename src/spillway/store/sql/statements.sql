@@ -157,6 +157,31 @@ INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, ?, NULL)
 ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, path = excluded.path, settings = excluded.settings,
     parent_id = excluded.parent_id, put_checksum = excluded.put_checksum
 
+-- name: put_settings
+UPDATE entity SET settings = ?, put_checksum = ? WHERE id = ?
+
+-- name: put_rule
+INSERT OR REPLACE INTO rule VALUES (?, ?, ?, ?, ?)
+
+-- name: delete_rule
+DELETE FROM rule WHERE entity_id = ? AND number = ?
+
+-- name: delete_rule_at
+DELETE FROM rule WHERE typeof(entity_id) || hex(entity_id) || ' ' || typeof(number) || hex(number) = ?
+
+-- name: delete_some_rules
+DELETE FROM rule WHERE entity_id = ?1 AND number IN (SELECT number FROM rule WHERE entity_id = ?1 LIMIT ?2)
+
+-- name: select_rules
+SELECT entity_id, number, name, rule, checksum,
+    typeof(entity_id) || hex(entity_id) || ' ' || typeof(number) || hex(number)
+FROM rule ORDER BY entity_id, number
+
+-- name: select_rules_of
+SELECT entity_id, number, name, rule, checksum,
+    typeof(entity_id) || hex(entity_id) || ' ' || typeof(number) || hex(number)
+FROM rule WHERE entity_id = ? ORDER BY number
+
 -- name: remove_entity
 DELETE FROM entity WHERE id = ?
 
