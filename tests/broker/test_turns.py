@@ -159,7 +159,7 @@ def test_filters_are_tried_as_far_as_a_turn_goes_and_nothing_is_written_before_t
     core.turn(Send(SENDER, 7, [made(f"n=1 p={text}")], False, 31_000), core.beside())
     assert core.answers_to(BESIDE) == [99]
     turns = core.run()
-    one_rule = limits.COMPILE_STEPS + 1_024 * limits.COMPILE_CHAR_STEPS + 5_000  # read at first, and one LIKE
+    one_rule = limits.RULE_STEPS + 1_024 + 5_000  # read at first, and one LIKE
     assert turns >= 3  # it was one: 40 rules through 31,000 characters, 20 times each
     for decided in core.turns:
         assert decided.filters_left >= -one_rule
@@ -186,7 +186,7 @@ def test_a_rule_that_takes_long_goes_on_where_the_turn_before_left_it() -> None:
     turns = core.run()
     assert turns >= 8  # 30 LIKEs of some 1,100 steps each, and 30 answers that are known for the second rule
     for decided in core.turns:
-        assert decided.filters_left >= -2_000 - limits.COMPILE_STEPS - 1_024 * limits.COMPILE_CHAR_STEPS
+        assert decided.filters_left >= -2_000 - limits.RULE_STEPS - 1_024
     assert core.answers_to(SENDER) == [7]
     assert len(received(core, "t/Subscriptions/s0", 10)) == 1
     assert received(core, "t/Subscriptions/s1", 10) == []
@@ -194,14 +194,14 @@ def test_a_rule_that_takes_long_goes_on_where_the_turn_before_left_it() -> None:
 
 def test_a_rule_is_read_when_it_is_first_tried_and_only_so_many_of_them_in_a_turn() -> None:
     core = Slow()
-    subscriptions(core, 100, "n = 1")
+    subscriptions(core, 200, "n = 1")
     core.restart()
     core.apply(AttachSender(SENDER, "t"), AttachSender(BESIDE, "beside"))
     core.turns.clear()
     core.turn(Send(SENDER, 7, [made("n=1")], False, 10))
     topic = core.namespace.directory.topics["t"]
     read = sum(one.rules.compiled[0] is not None for one in topic.subscriptions.values())
-    assert read <= limits.FILTER_STEPS_PER_TURN_MAX // limits.COMPILE_STEPS + 1
+    assert read <= limits.FILTER_STEPS_PER_TURN_MAX // limits.RULE_STEPS + 1
     core.run()
     assert core.answers_to(SENDER) == [7]
 

@@ -20,10 +20,11 @@ from spillway.amqp.types import Described, Int, Symbol, Timestamp
 from spillway.broker.commands import AddRule, Command, CreateEntity, ListRules, RemoveRule
 from spillway.broker.effects import Failed, Rules
 from spillway.broker.namespace import Namespace
-from spillway.dialect.management import RULES_BYTES_MAX
 from spillway.dialect.nodes import BROWSING_MAX
+from spillway.dialect.outbox import Outbox
 from spillway.dialect.properties import EncodedAccess
 from spillway.dialect.rights import LISTEN, SEND
+from spillway.model import limits
 from spillway.model.entity import SUBSCRIPTION, TOPIC, EntitySettings
 from spillway.model.errors import NotAllowed
 from spillway.model.rule_values import RuleValue
@@ -454,16 +455,30 @@ def test_a_page_of_large_rules_is_cut_by_size_and_is_never_empty() -> None:
     visit.perform(Rules(visit.command(ListRules).request_id, large))
     names = names_of(visit.answer())
     assert names == [f"r{number}" for number in range(len(names))]
-    assert 20 < len(names) < 100
-    huge = {f"p{number}": RuleValue("string", "x" * RULES_BYTES_MAX) for number in range(2)}
+    assert 5 < len(names) < 100
+    huge = {f"p{number}": RuleValue("string", "x" * limits.RULES_LISTED_BYTES_MAX) for number in range(2)}
     visit.ask_for_rules()
     giants = [Rule(f"r{number}", CorrelationFilter(properties=huge), None, 0) for number in range(2)]
     visit.perform(Rules(visit.command(ListRules).request_id, giants))
     assert names_of(visit.answer()) == ["r0"]
 
 
+def test_rules_are_taken_some_at_a_time() -> None:
+    """However many of them a client has asked for at once: to compile them takes time."""
+    outbox = Outbox()
+    small = Rule("s", CorrelationFilter(label="x"), None, 0)
+    long = Rule("l", SqlFilter("a=" + "+".join(["a"] * 511)), None, 0)
+    rules = [small] * 100 + [long] * 3
+    outbox.commands = [AddRule(number, "t", rule) for number, rule in enumerate(rules)]
+    outbox.commands += [RemoveRule(number, "t", "s") for number in range(200, 240)]
+    taken: list[int] = []
+    while outbox.commands:
+        taken.append(len(outbox.take_commands(limits.COMMANDS_PER_TURN_MAX, limits.COMMAND_BYTES_PER_TURN_MAX)))
+    assert taken == [20] * 5 + [1, 1, 9, 20, 12]
+
+
 def test_few_lists_of_rules_are_with_the_core_at_a_time() -> None:
-    """Each answer may have a megabyte."""
+    """Each answer may have hundreds of kilobytes."""
     visit = Asking()
     for _ in range(BROWSING_MAX + 3):
         visit.ask_for_rules()

@@ -52,7 +52,6 @@ TOP_MAX: Final = 1_000
 SKIP_MAX: Final = 10_000_000
 FORWARD_TOKEN: Final = "ServiceBusSupplementaryAuthorization"
 FORWARD_DEAD_TOKEN: Final = "ServiceBusDlqSupplementaryAuthorization"
-ALL_RULES: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -147,9 +146,10 @@ class Service:
         answer = await self.namespace.pump.ask(make_request)
         return answer.error if isinstance(answer, Failed) else None
 
-    async def rules_of(self, target: Target) -> list[Rule] | None:
+    async def rules_of(self, target: Target, skip: int, top: int, name: str | None = None) -> list[Rule] | None:
+        """By name, so many; or the one of this name."""
         path = target.entity_path
-        answer = await self.namespace.pump.ask(lambda number: ListRules(number, path, 0, ALL_RULES))
+        answer = await self.namespace.pump.ask(lambda number: ListRules(number, path, skip, top, name))
         if isinstance(answer, Failed):
             if isinstance(answer.error, EntityNotFound):
                 return None
@@ -347,9 +347,8 @@ class Service:
         return Reply(200, self.rule_entry(await self.find_rule(target), call, is_stored=True).xml(), ENTRY)
 
     async def find_rule(self, target: Target) -> Rule:
-        for rule in await self.rules_of(target) or []:
-            if rule.name.lower() == target.rule.lower():
-                return rule
+        for rule in await self.rules_of(target, 0, 1, target.rule) or []:
+            return rule
         raise faults.part_not_found(self.shown(target))
 
     async def put_rule(self, call: Call) -> Reply:
@@ -416,16 +415,16 @@ class Service:
         return self.feed_reply(call, feed, has_more)
 
     async def list_rules(self, call: Call) -> Reply:
-        rules = await self.rules_of(call.target)
+        skip, top = self.window(call)
+        rules = await self.rules_of(call.target, skip, top + 1)
         if rules is None:
             raise faults.part_not_found(self.shown(call.target))
-        skip, top = self.window(call)
         feed = Feed("Rules", call.url, self.namespace.now_ms())
-        for rule in rules[skip : skip + top]:
+        for rule in rules[:top]:
             entry = self.rule_entry(rule, call, is_stored=True)
             self.put_below(entry, call)
             feed.entries.append(entry)
-        return self.feed_reply(call, feed, skip + top < len(rules))
+        return self.feed_reply(call, feed, len(rules) > top)
 
     def put_below(self, entry: Entry, call: Call) -> None:
         """JavaScript takes names from the id, behind the list's path as it was asked for."""

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from spillway.model import limits
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError
 from spillway.model.faults import Fault
@@ -21,7 +22,7 @@ ITEM_BYTES: Final = 256  # what a message, lock token or number that a command b
 
 
 class Command:
-    """`size_bytes` is what it weighs against the bytes a peer may bring into one turn."""
+    """`size_bytes` is what it weighs against the bytes a peer may bring into one turn: its bytes, or the work of it."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -281,6 +282,7 @@ class AddRule(Request):
     def __init__(self, request_id: int, path: str, rule: Rule) -> None:
         super().__init__(request_id, path)
         self.rule = rule
+        self.size_bytes = rule.compile_steps() * limits.RULE_STEP_BYTES
 
 
 class RemoveRule(Request):
@@ -289,15 +291,17 @@ class RemoveRule(Request):
     def __init__(self, request_id: int, path: str, name: str) -> None:
         super().__init__(request_id, path)
         self.name = name
+        self.size_bytes = limits.RULE_STEPS * limits.RULE_STEP_BYTES
 
 
 class ListRules(Request):
-    """Answered by `Rules`, in the order they were added."""
+    """Answered by `Rules`, by name; with a name, that one alone if there is one."""
 
-    def __init__(self, request_id: int, path: str, skip: int, top: int) -> None:
+    def __init__(self, request_id: int, path: str, skip: int, top: int, name: str | None = None) -> None:
         super().__init__(request_id, path)
         self.skip = skip
         self.top = top
+        self.name = name
 
 
 class DeleteEntity(Request):

@@ -719,7 +719,12 @@ class Namespace(Restorer):
             return NotAllowed(f"'{queue.path}' is no subscription: only subscriptions have rules.")
         error: BrokerError | None = None
         if isinstance(request, ListRules):
-            decided.say(Rules(request.request_id, queue.rules.page(request.skip, request.top)))
+            if request.name is None:
+                listed = queue.rules.page(request.skip, request.top)
+            else:
+                named = queue.rules.find(request.name)
+                listed = [] if named is None else [named]
+            decided.say(Rules(request.request_id, listed))
             if not request.is_administrative:
                 queue.metered(decided).count(MANAGEMENT)
             return None

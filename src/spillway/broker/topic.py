@@ -72,8 +72,8 @@ class Subscription(Queue):
         It goes on in another turn where they come to `steps_max`, at the next LIKE over a long text.
         """
         steps = 1
-        if self.rules.compiled[index] is None and self.rules.rules[index].is_sql():
-            steps += limits.COMPILE_STEPS + self.rules.rules[index].sql_chars() * limits.COMPILE_CHAR_STEPS
+        if self.rules.compiled[index] is None:
+            steps += self.rules.rules[index].compile_steps()
         rule = self.rules.compiled_at(index)
         properties = publication.properties
         before = properties.work

@@ -90,8 +90,6 @@ NO_CONTENT: Final = 204
 
 # Room for the largest message in a schedule request, with others and the maps around them.
 REQUEST_BYTES_MAX: Final = 1 * limits.MIB
-# Clients page through rules by how many came, so fewer than they asked for is no harm.
-RULES_BYTES_MAX: Final = 1 * limits.MIB
 
 CANCELLED_AT_ONCE: Final = 100  # scheduled messages: more of them in one request are a large one
 # What they take in memory.
@@ -333,7 +331,7 @@ def _rules_response(answer: Rules) -> Response:
     for rule in answer.rules:
         description = rule_description(rule)
         size += len(encode(description))
-        if items and size > RULES_BYTES_MAX:
+        if items and size > limits.RULES_LISTED_BYTES_MAX:
             break
         items.append({"rule-description": description})
     return Response(OK, {"rules": items}) if items else Response(NO_CONTENT, {})

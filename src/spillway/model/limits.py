@@ -63,7 +63,8 @@ LOCK_TOKENS_MAX: Final = 5_000
 SEQUENCE_NUMBERS_MAX: Final = 5_000
 NUMBERS_PER_LOAD: Final = 500  # of them asked of the store at a time
 BATCH_DELETE_MAX: Final = 4_000
-RULES_LISTED_MAX: Final = 2_000
+RULES_LISTED_MAX: Final = 2_000  # and never more than RULES_LISTED_BYTES_MAX of them
+RULES_LISTED_BYTES_MAX: Final = 256 * KIB  # clients page through them by how many came
 BY_NUMBER_BYTES_MAX: Final = 16 * MIB  # messages received or cancelled by number in one request
 
 # -- the resident window: queue depth costs disk, not memory -------------------------------------------------
@@ -107,8 +108,9 @@ STEPS_PER_TURN_MAX: Final = 10_000
 FILTER_STEPS_PER_TURN_MAX: Final = 4_000  # of both together, for trying rules
 COPY_STEPS: Final = 20  # one copy of a message for a subscription, written down
 LOCK_STEPS: Final = 20  # one lock that has run out, written down
-COMPILE_STEPS: Final = 50  # a rule read for the first time after a start
-COMPILE_CHAR_STEPS: Final = 8  # and a character of its expressions, where most of them are words of their own
+RULE_STEPS: Final = 100  # a rule added or removed, or read for the first time after a start: besides its text
+# What a step of these weighs of what a peer brings into a turn: rules of 2,000 characters together, or 20 small ones.
+RULE_STEP_BYTES: Final = COMMAND_BYTES_PER_TURN_MAX // 2_000
 DELIVERIES_PER_TURN_MAX: Final = 1_000  # of one entity, then others have their turn
 DELIVERIES_PER_VISIT_MAX: Final = 32  # to one link before the next link of the entity is served
 PENDING_BYTES_PAUSE: Final = 32 * MIB  # waiting for the disk: stop reading sockets, until half of it is left

@@ -6,6 +6,7 @@
 import json
 from typing import ClassVar, Final
 
+from spillway.model import limits
 from spillway.model.rule_values import RuleValue
 
 # Azure's quotas for Standard; what has none there is bounded by us.
@@ -151,14 +152,14 @@ class Rule:
     def to_json(self) -> str:
         return json.dumps(self.to_plain())
 
-    def is_sql(self) -> bool:
-        """Whether there is a text to parse."""
-        return self.action is not None or isinstance(self.filter, SqlFilter)
-
-    def sql_chars(self) -> int:
-        """How many characters there are to parse."""
-        chars = 0 if self.action is None else len(self.action.expression)
-        return chars + len(self.filter.expression) if isinstance(self.filter, SqlFilter) else chars
+    def compile_steps(self) -> int:
+        """What it takes to make of it what is evaluated, in steps of about a microsecond: one for each character."""
+        steps = limits.RULE_STEPS
+        if isinstance(self.filter, SqlFilter):
+            steps += len(self.filter.expression) + len(self.filter.parameters)
+        if self.action is not None:
+            steps += len(self.action.expression) + len(self.action.parameters)
+        return steps
 
     def to_plain(self) -> dict[str, object]:
         """Dicts, lists and scalars: what becomes the JSON that it is stored as."""
