@@ -617,7 +617,7 @@ def main() -> int:
         "ratio_max": RATIO_MAX,
     }
     names = options.scenarios.split(",")
-    os.nice(10)  # the attackers: they would have a machine of their own
+    os.nice(19)  # the attackers: they would have a machine of their own
     with tempfile.TemporaryDirectory(prefix="spillway-neighbours-") as directory:
         for name in names:
             facts[name] = measure(SCENARIOS[name], Path(directory), python_path, options)

@@ -448,7 +448,7 @@ def test_a_deep_backlog_is_passed_on_in_bounded_turns_and_memory(chain: Chain) -
         if turns[-1] == 0 and (commands or 0 < chain.namespace.next_due_ms() <= chain.now_ms):
             turns[-1] = -1  # it only asked
     passed = [turn for turn in turns if turn > 0]
-    assert sum(passed) == count and max(passed) == limits.FORWARD_MESSAGES
+    assert sum(passed) == count and max(passed) == limits.CHORE_STEPS_PER_TURN_MAX // limits.COPY_STEPS
     assert (chain.counts("a"), chain.counts("b")) == ((0, 0), (count, 0))
     assert [d.stored.message.raw for d in chain.receive("b", 3)] == [b"0", b"1", b"2"]
 
@@ -478,7 +478,7 @@ def test_a_topic_as_destination_makes_shorter_turns_of_it(chain: Chain) -> None:
     decided = chain.namespace.apply([Send(SENDER, 1, [message(b"%d" % n) for n in range(200)], False, 1)], chain.now_ms)
     steps = limits.COPY_STEPS + 9 + 9 * limits.COPY_STEPS  # passed on, nine filters, nine copies
     passed = sum(type(group[0]) is MessageRemoved for group in decided.turn.groups)
-    assert limits.STEPS_PER_TURN_MAX // steps <= passed <= limits.STEPS_PER_TURN_MAX // steps + 10
+    assert limits.CHORE_STEPS_PER_TURN_MAX // steps <= passed <= limits.CHORE_STEPS_PER_TURN_MAX // steps + 10
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

@@ -483,7 +483,7 @@ ATTACKS: Final = {
 def main() -> None:
     ground = ground_of(Path(sys.argv[1]).read_text())
     seed, seconds, names = sys.argv[2], float(sys.argv[3]), sys.argv[4:]
-    os.nice(10)  # attackers would have a machine of their own
+    os.nice(19)  # attackers would have a machine of their own
     deadline = time.monotonic() + seconds
     raids = {name: Raid(ground, deadline, f"{seed}/{name}") for name in names}
     threads = [threading.Thread(target=raid.run, args=(ATTACKS[name],), daemon=True) for name, raid in raids.items()]

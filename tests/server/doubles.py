@@ -156,6 +156,7 @@ class HeldJournal:
         self.turns: list[Turn] = []
         self.order: list[str] = []  # `turn` and `load`, as they came
         self.pending_bytes = 0
+        self.is_copying = False
         self.free_bytes = 1 << 40
         self.set_apart_count = 0
         self.listener: Listener | None = None

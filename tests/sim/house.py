@@ -116,6 +116,9 @@ class Disk:
     def on_loaded(self, ticket: int, rows: Rows) -> None:
         self.rows[ticket] = rows
 
+    def on_copied(self) -> None:
+        pass
+
     def on_failed(self, error: BaseException) -> None:
         raise Violation(f"the store failed: {error}") from error
 

@@ -166,6 +166,9 @@ class World:
     def on_loaded(self, ticket: int, rows: Rows) -> None:
         self.rows[ticket] = rows
 
+    def on_copied(self) -> None:
+        pass
+
     def on_failed(self, error: BaseException) -> None:
         raise error
 

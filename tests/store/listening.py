@@ -34,6 +34,7 @@ class Desk:
         self.rows: dict[int, Rows] = {}
         self.failures: list[BaseException] = []
         self.ticket = 0
+        self.copied_count = 0
         self._news: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def start(self) -> "Desk":
@@ -98,6 +99,9 @@ class Desk:
     def on_loaded(self, ticket: int, rows: Rows) -> None:
         self.rows[ticket] = rows
         self.told.append(("loaded", ticket))
+
+    def on_copied(self) -> None:
+        self.copied_count += 1
 
     def on_failed(self, error: BaseException) -> None:
         self.failures.append(error)

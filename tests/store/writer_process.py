@@ -43,6 +43,9 @@ class Writer:
     def on_loaded(self, ticket: int, rows: Rows) -> None:
         raise AssertionError("nothing was asked")
 
+    def on_copied(self) -> None:
+        pass
+
     def on_failed(self, error: BaseException) -> None:
         raise error
 

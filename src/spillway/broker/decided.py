@@ -28,8 +28,8 @@ class Decided:
         self.unfinished: list[Touchable] = []  # served as far as one turn goes: there is more to hand out
         self.chores: list[Touchable] = []  # have more to do by themselves than a turn's worth
         self.steps_left: int = limits.STEPS_PER_TURN_MAX  # for publishing what is sent in this turn
-        self.chores_left: int = limits.STEPS_PER_TURN_MAX  # for what happens by itself
-        self.chores_begun: int = limits.STEPS_PER_TURN_MAX
+        self.chores_left: int = limits.CHORE_STEPS_PER_TURN_MAX  # for what happens by itself
+        self.chores_begun: int = limits.CHORE_STEPS_PER_TURN_MAX
         self.filters_left: int = limits.FILTER_STEPS_PER_TURN_MAX  # of both
         self.ledger = ledger
         self.disk = disk

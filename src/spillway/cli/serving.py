@@ -38,6 +38,9 @@ NAMES_SHOWN_MAX: Final = 10
 LOOK_AT_KEYS_S: Final = 0.25
 # Messages are plain values without cycles: looking for garbage among them every 700 allocations is time lost.
 GC_THRESHOLDS: Final = (50_000, 20, 50)
+# The thread that writes asks for the interpreter some 25 times a commit; while clients keep the other one busy it has
+# it after so long. By Python's own 5 ms a neighbour's send takes four times as long (tools/neighbours.py, frames).
+SWITCH_S: Final = 0.00005
 
 
 def run(plan: ServePlan) -> int:
@@ -104,6 +107,7 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
             await begin(servers[-1], namespace)
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_S)
         announce(plan, data, servers, root_key_of(rules), certificates.ca)
         await warm_up(fronts)
         await follow_keys(watch, servers, stopping)

@@ -103,8 +103,10 @@ FRAMES_PER_VISIT_MAX: Final = 256  # of one peer: as many as its commands; of 1 
 FRAMES_PER_VISIT_MIN: Final = 16  # also of a peer that comes when the others have had all frames of a turn
 TOKEN_FRAMES: Final = 32  # a token that is put counts as so many frames more: it is checked, 50 µs
 REQUEST_FRAMES: Final = 8  # and so does a request to $management
-# Work that one turn does for publishing, and once more for what happens by itself, in steps of about a microsecond.
+# Work that one turn does for publishing what is sent in it, in steps of about a microsecond.
 STEPS_PER_TURN_MAX: Final = 10_000
+# And for what happens by itself: the commit of that is what others wait behind, and takes two to four times as long.
+CHORE_STEPS_PER_TURN_MAX: Final = 4_000
 FILTER_STEPS_PER_TURN_MAX: Final = 4_000  # of both together, for trying rules
 COPY_STEPS: Final = 20  # one copy of a message for a subscription, written down
 LOCK_STEPS: Final = 20  # one lock that has run out, written down

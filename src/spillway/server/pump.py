@@ -141,6 +141,7 @@ class Pump:
         self.waiting: deque[Waiting] = deque()
         self.loads_out = 0  # asked of the journal and not answered yet
         self.last_ticket = 0
+        self.durable_ticket = 0  # of the last turn that is
         self.chores_ticket = 0  # of the last turn in which the core did something by itself
         self.is_scheduled = False
         self.pending_bytes_pause: int = limits.PENDING_BYTES_PAUSE
@@ -299,11 +300,20 @@ class Pump:
         if self.is_over:
             return
         real_ms = self.clock.real_ms()
-        if ticket >= self.chores_ticket:
-            self.core.is_store_behind = False
+        self.durable_ticket = ticket
+        self.look_at_store()
         while self.waiting and self.waiting[0].ticket <= ticket:
             self.release(self.waiting.popleft().effects, real_ms)
         self.wake()
+
+    def on_copied(self) -> None:
+        self.look_at_store()
+        self.wake()
+
+    def look_at_store(self) -> None:
+        """What the core does by itself goes on when the last of it is on disk, and the store does nothing else."""
+        if self.durable_ticket >= self.chores_ticket and not self.journal.is_copying:
+            self.core.is_store_behind = False
 
     def on_loaded(self, ticket: int, rows: Rows) -> None:
         if not self.is_over:
@@ -384,7 +394,8 @@ class Pump:
             connection.set_reading(False)
             return
         # What strangers have sent and was not read is little for each of them; others do not wait for it.
-        is_counted = peer.has_unread and peer.is_authorised and not connection.is_lost
+        has_unread = peer.has_unread
+        is_counted = has_unread and peer.is_authorised and not connection.is_lost
         unread_bytes = peer.unread_bytes if is_counted else 0
         self.held_bytes -= connection.held_bytes - unread_bytes
         connection.held_bytes = unread_bytes
@@ -393,7 +404,7 @@ class Pump:
             self.connections.pop(connection, None)
         else:
             connection.set_reading(self.may_read())
-            if peer.is_closed or (peer.has_unread and peer.is_closing):
+            if peer.is_closed or (has_unread and peer.is_closing):
                 connection.close_when_written()
 
     # -- connections ----------------------------------------------------------------------------------------------

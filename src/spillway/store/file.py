@@ -86,6 +86,15 @@ def open_file(path: Path, synchronous: str, vfs: str | None, has_index_in_memory
         raise StoreError(f"{path} cannot be opened: {error}") from error
 
 
+def open_beside(path: Path, synchronous: str) -> apsw.Connection:
+    """Another connection to a file that this process has open already."""
+    name = str(path.parent.resolve() / path.name)
+    connection = apsw.Connection(name, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+    connection.pragma("synchronous", synchronous)
+    connection.pragma("wal_autocheckpoint", 0)
+    return connection
+
+
 def is_disk_full(path: Path) -> bool:
     """To the last byte, or nearly: what SQLite then says is not always that."""
     try:

@@ -20,6 +20,9 @@ class Listener(Protocol):
     def on_loaded(self, ticket: int, rows: Rows) -> None:
         """The answer to the query submitted with this ticket."""
 
+    def on_copied(self) -> None:
+        """`is_copying` is over."""
+
     def on_failed(self, error: BaseException) -> None:
         """A write or sync failed. Nothing more will be committed; the process must end."""
 
@@ -40,6 +43,10 @@ class Journal(Protocol):
     @property
     def pending_bytes(self) -> int:
         """Submitted and not yet durable."""
+
+    @property
+    def is_copying(self) -> bool:
+        """It puts its own things in order meanwhile: what nobody waits for is better submitted later."""
 
     @property
     def free_bytes(self) -> int:

@@ -314,6 +314,10 @@ class MemoryJournal:
         return self._listener, self._post
 
     @property
+    def is_copying(self) -> bool:
+        return False
+
+    @property
     def pending_bytes(self) -> int:
         return 0
 

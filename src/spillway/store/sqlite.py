@@ -26,11 +26,13 @@ from spillway.store.day_files import DIRECTORY_NAME, DayFiles
 from spillway.store.directory import DataDirectory
 from spillway.store.errors import StoreFull, explain
 from spillway.store.journal import Listener
+from spillway.store.log_copier import LogCopier
 from spillway.store.space import GROWTH_BYTES_MAX, Space
 
 log = logging.getLogger(__name__)
 
 WAL_BYTES_MAX: Final = 64 * 1024 * 1024
+WAL_TIMES_MAX: Final = 2  # so many times as long while it is copied; then the copy is waited for
 IDLE_S: Final = 0.5  # without work for so long, the log is copied into the file
 FULL_RETRY_S: Final = 0.25  # until a write for which there was no space is tried again
 HOUSE_PAUSE_S: Final = 2.0
@@ -38,7 +40,12 @@ FULL_CLOSING_RETRIES: Final = 4  # then a journal that is being closed gives up
 BURY_ROWS: Final = 500  # messages of a removed entity deleted along with a commit
 BURY_ROWS_IDLE: Final = 5_000
 
-Item: TypeAlias = tuple[Turn | Query | None, int, int]  # None: close; ticket; size in bytes
+
+class Copied:
+    """The copier has done: the writer copies the rest."""
+
+
+Item: TypeAlias = tuple[Turn | Query | Copied | None, int, int]  # None: close; ticket; size in bytes
 Told: TypeAlias = tuple[int, Rows | None]  # ticket, and the answer if it was a query
 
 
@@ -67,6 +74,7 @@ class SqliteJournal:
         self._is_full = False  # the last write found no space
         self._house_pause_until = 0.0  # what nobody waits for is left while there is no space
         self._database: Database | None = None
+        self._copier: LogCopier | None = None  # where there is none, the writer copies the log by itself
         self._inbox: SimpleQueue[Item] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
@@ -91,7 +99,10 @@ class SqliteJournal:
         """Also on a full disk: with the space of the ballast, and without the file that SQLite would make."""
         ballast = self._space.ballast
         try:
-            return Database(self.path, self._synchronous, self._vfs, self.days)
+            database = Database(self.path, self._synchronous, self._vfs, self.days)
+            if self._vfs is None:
+                self._copier = LogCopier(self.path, self._synchronous, self._on_copied)
+            return database
         except StoreFull as error:
             log.warning("%s", error)
         if ballast is not None and ballast.give_up():
@@ -127,6 +138,10 @@ class SqliteJournal:
         return self._submitted_bytes - self._durable_bytes
 
     @property
+    def is_copying(self) -> bool:
+        return self._copier is not None and self._copier.is_begun
+
+    @property
     def set_apart_count(self) -> int:
         return 0 if self._database is None else self._database.apart.count
 
@@ -145,6 +160,8 @@ class SqliteJournal:
             if self._thread is not None:
                 self._inbox.put((None, 0, 0))
                 self._thread.join()
+            if self._copier is not None:
+                self._copier.close()
             if self._failure is None and self._database is not None:
                 self._close_database(self._database)
             if self._failure is not None and self._database is not None:
@@ -195,8 +212,10 @@ class SqliteJournal:
         try:
             item = self._inbox.get(timeout=IDLE_S if is_waiting else None)
         except Empty:
-            if database.wal_bytes and self._may_keep_house():
-                self._at_leisure(database, self._checkpoint)
+            if self.is_copying:
+                self._finish_copying(database)
+            elif database.wal_bytes and self._may_keep_house():
+                self._at_leisure(database, self._copy_log)
             return True
         items = [item]
         try:
@@ -206,7 +225,11 @@ class SqliteJournal:
         except Empty:
             pass
         is_last = item[0] is None
-        self._perform(database, items[:-1] if is_last else items)
+        items = [each for each in items if isinstance(each[0], (Turn, Query))]
+        if items:
+            self._perform(database, items)
+        else:
+            self._keep_house(database)
         return not is_last
 
     def _perform(self, database: Database, items: list[Item]) -> None:
@@ -225,6 +248,7 @@ class SqliteJournal:
             log.warning("%s: there was space again, nothing is lost", self.path)
             self._note_space(database)
         self._durable_bytes += size_bytes
+        self._begin_copying(database)  # who hears that this is durable knows of it
         if told:
             self._tell(told)
         self._keep_house(database)
@@ -243,6 +267,8 @@ class SqliteJournal:
             log.warning("%s: the ballast is given up", self.path)
             return
         try:
+            if self._copier is not None:
+                self._copier.finish()
             database.checkpoint()  # the log is written from its beginning again, where it has its space already
         except apsw.FullError:
             log.debug("%s: the log cannot be copied into the file either", self.path)
@@ -269,7 +295,7 @@ class SqliteJournal:
                 size_bytes += item_bytes
                 seals_before = max(seals_before, what.seals_before)
                 told.append((ticket, None))
-            elif what is not None:
+            elif isinstance(what, Query):
                 if not batch.is_empty:
                     database.write(batch)
                     batch = database.new_batch()
@@ -297,17 +323,43 @@ class SqliteJournal:
             log.debug("%s: left for later: %s", self.path, error)
 
     def _keep_house(self, database: Database) -> None:
+        copier = self._copier
+        if copier is None:
+            if self._is_log_long(database) and self._may_keep_house():
+                self._at_leisure(database, self._copy_log)
+        elif copier.is_begun:
+            is_too_long = database.wal_bytes >= WAL_TIMES_MAX * self._space.log_bytes_max
+            if is_too_long or not copier.is_running:
+                self._finish_copying(database)
+
+    def _finish_copying(self, database: Database) -> None:
+        listener = self._listener
+        assert listener is not None
+        self._at_leisure(database, self._copy_log)
+        self._post_safely(listener.on_copied)
+
+    def _begin_copying(self, database: Database) -> None:
         space = self._space
         if space.is_time_to_note(self._durable_bytes):
             self._note_space(database)
-        if database.wal_bytes >= space.log_bytes_max or space.growth_bytes >= GROWTH_BYTES_MAX:
-            if self._may_keep_house():
-                self._at_leisure(database, self._checkpoint)
+        copier = self._copier
+        if copier is not None and not copier.is_begun and self._is_log_long(database) and self._may_keep_house():
+            copier.begin()
+
+    def _is_log_long(self, database: Database) -> bool:
+        return database.wal_bytes >= self._space.log_bytes_max or self._space.growth_bytes >= GROWTH_BYTES_MAX
+
+    def _on_copied(self) -> None:
+        """On the copier's thread."""
+        self._inbox.put((Copied(), 0, 0))
 
     def _note_space(self, database: Database) -> None:
         self._space.note(database.free_page_bytes(), database.growth_bytes(), self._durable_bytes)
 
-    def _checkpoint(self, database: Database) -> None:
+    def _copy_log(self, database: Database) -> None:
+        """All of it, or what the copier has left of it."""
+        if self._copier is not None:
+            self._copier.finish()
         database.checkpoint()
         self._note_space(database)
 
@@ -318,6 +370,7 @@ class SqliteJournal:
         database.begin()
         database.bury(BURY_ROWS_IDLE)
         database.commit()
+        self._begin_copying(database)
         self._keep_house(database)
 
     # -- telling, on the listener's thread -------------------------------------------------------------------------

@@ -80,6 +80,9 @@ class Core:
     def on_loaded(self, ticket: int, rows: Rows) -> None:
         self.answers.append(Loaded(ticket, rows))
 
+    def on_copied(self) -> None:
+        pass
+
     def on_failed(self, error: BaseException) -> None:
         raise error
 

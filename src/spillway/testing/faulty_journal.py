@@ -80,6 +80,10 @@ class FaultyJournal:
         self._take(query, ticket)
 
     @property
+    def is_copying(self) -> bool:
+        return False
+
+    @property
     def pending_bytes(self) -> int:
         return self._submitted_bytes - self._durable_bytes
 
@@ -145,6 +149,9 @@ class FaultyJournal:
         if not self._has_failed:
             assert self._listener is not None, "start comes first"
             self._listener.on_loaded(ticket, rows)
+
+    def on_copied(self) -> None:
+        pass
 
     def on_failed(self, error: BaseException) -> None:
         if not self._has_failed:
