@@ -497,3 +497,15 @@ async def test_what_a_connection_had_sent_and_was_not_read_is_held_until_it_is_l
     await bench.settle()
     assert bench.pump.held_bytes == 0
     assert sock not in bench.pump.connections
+
+
+async def test_what_the_core_does_by_itself_waits_until_the_store_has_copied_its_log(bench: Bench) -> None:
+    _, sock = await sender(bench)
+    bench.core.is_store_behind = True
+    bench.journal.is_copying = True
+    bench.bring(sock, send(1))
+    await bench.settle()
+    assert bench.core.is_store_behind, "durable, but the store is busy with itself"
+    bench.journal.is_copying = False
+    bench.pump.on_copied()
+    assert not bench.core.is_store_behind
