@@ -173,7 +173,7 @@ def test_counts_of_a_queue_are_those_of_its_messages(client: Any, broker: Broker
     with ServiceBusClient.from_connection_string(broker.connection_string) as messaging:
         with messaging.get_queue_sender("counted") as sender:
             sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])
-            sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
+            sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(days=30))
         with messaging.get_queue_receiver("counted") as receiver:
             first, second = receiver.receive_messages(max_message_count=2, max_wait_time=10)
             receiver.dead_letter_message(first, reason="spoilt")

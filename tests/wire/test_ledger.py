@@ -41,7 +41,7 @@ def test_an_application_is_counted_as_it_works(sdk: PythonSdk, live: LiveBroker,
     sender = sdk.sender(queue)
     sender.send_messages([ServiceBusMessage(f"{number}", message_id=f"{number}") for number in range(5)])
     sender.send_messages(ServiceBusMessage(b"x" * 200_000, message_id="large"))
-    numbers = sender.schedule_messages([ServiceBusMessage("later")] * 2, datetime.now(UTC) + timedelta(hours=1))
+    numbers = sender.schedule_messages([ServiceBusMessage("later")] * 2, datetime.now(UTC) + timedelta(days=30))
     sender.cancel_scheduled_messages(numbers)
     receiver = sdk.receiver(queue)
     first, second, third, fourth, *others = take(receiver, 6)

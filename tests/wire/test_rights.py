@@ -183,7 +183,7 @@ class Visitor:
         found = dict.fromkeys(OVER_ONE_LINK, False)
         with contextlib.suppress(*REFUSALS):
             async with sdk.get_queue_sender(self.scene.queue) as sender:
-                at = datetime.now(UTC) + timedelta(hours=1)
+                at = datetime.now(UTC) + timedelta(days=30)
                 found[SEND_TO] = await is_allowed(sender.send_messages(ServiceBusMessage("m")))
                 found[SCHEDULE] = await is_allowed(sender.schedule_messages(ServiceBusMessage("m"), at))
         with contextlib.suppress(*REFUSALS):
@@ -413,7 +413,7 @@ JS_CELLS = [("queue", "S"), ("queue", "L"), ("other", "SL"), ("topic", "L"), ("t
 def test_javascript_is_allowed_the_same(scene: Scene, javascript: JavaScript, scope: str, name: str) -> None:
     visitor = Visitor(scene, scope, name)
     client = JsClient(javascript, visitor.connection_string)
-    later = {"$date": int((datetime.now(UTC) + timedelta(hours=1)).timestamp() * 1000)}
+    later = {"$date": int((datetime.now(UTC) + timedelta(days=30)).timestamp() * 1000)}
     subscription = {"topic": scene.topic, "subscription": "sub"}
     asked: dict[str, tuple[str, dict[str, Any]]] = {
         "send to the queue": ("send", {"queue": scene.queue, "message": {"body": "m"}}),

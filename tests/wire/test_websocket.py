@@ -80,7 +80,7 @@ def test_python_has_sessions_and_management(live: LiveBroker, sdk: PythonSdk) ->
     sender = sdk.sender(talks, client)
     sender.send_messages([ServiceBusMessage(word, session_id="a") for word in ("one", "two")])
     (number,) = sender.schedule_messages(
-        ServiceBusMessage("later", session_id="a"), datetime.now(UTC) + timedelta(hours=1)
+        ServiceBusMessage("later", session_id="a"), datetime.now(UTC) + timedelta(days=30)
     )
     sender.cancel_scheduled_messages(number)
     receiver = sdk.receiver(talks, client, session_id=NEXT_AVAILABLE_SESSION)
