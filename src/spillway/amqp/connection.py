@@ -89,6 +89,7 @@ class ConnectionOptions:
         partial_bytes_max: int = 32 * 1024 * 1024,
         properties: dict[str, str] | None = None,
         is_sasl_required: bool = False,
+        weighs_frames: bool = True,
     ) -> None:
         assert max_frame_size >= FRAME_BYTES_MIN, "[2.7.1]"
         assert incoming_window > 0, "a window of none would never let anything in"
@@ -108,6 +109,7 @@ class ConnectionOptions:
         self.partial_bytes_max = partial_bytes_max
         self.properties = properties
         self.is_sasl_required = is_sasl_required
+        self.weighs_frames = weighs_frames  # large frames, and those that ask for work, count as many
 
 
 class Connection:
@@ -176,8 +178,9 @@ class Connection:
 
     def spend_frames(self, count: int) -> None:
         """The one being read counts as so many more: who asks for much is read less of at a time."""
-        self._frames_left -= count
-        self.frames_weight += count
+        if self.options.weighs_frames:
+            self._frames_left -= count
+            self.frames_weight += count
 
     def take_events(self) -> list[Event]:
         """What has happened since the last call."""

@@ -42,6 +42,7 @@ class Standing:
         options.links_max = min(STRANGER_LINKS_MAX, quotas.links_per_connection)
         options.elements_max = LOGIN_ELEMENTS_MAX
         options.partial_bytes_max = STRANGER_PARTIAL_BYTES_MAX
+        options.weighs_frames = False  # each of a stranger's counts as many already, and few of them are read at a time
         account.bytes_max = min(STRANGER_HELD_BYTES_MAX, self.known_bytes_max)
 
     @property
@@ -94,6 +95,7 @@ class Standing:
         options.links_max = self.quotas.links_per_connection
         options.elements_max = FRAME_ELEMENTS_MAX
         options.partial_bytes_max = limits.PARTIAL_BYTES_MAX
+        options.weighs_frames = True
 
     def put_token(self, token: str, audience: str, now_ms: int) -> None:
         """`BrokerError` if it is not good."""
