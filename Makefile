@@ -32,9 +32,12 @@ CUTS ?= 60
 SEEDS ?= 400
 FIRST ?= 100000
 SPARK_KILLS ?= 20
+PLAYS ?= 200
+PLAY ?= 1
+MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills powercut lab-soak load neighbours clean
+.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills powercut lab-soak field week callers load neighbours clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -118,6 +121,15 @@ powercut: $(DEV) ## cut the power under load, CUTS=60 times, on ext4 and xfs (ne
 
 lab-soak: $(DEV) $(COMPILED) ## every outage of the lab, ROUNDS=20 times each; goes on where it was cut off
 	@PYTHONPATH=build/compiled $(VENV_PYTHON) tools/labsoak.py --rounds $(ROUNDS)
+
+field: $(DEV) $(COMPILED) ## random plays of callers, primary, secondary and time, PLAYS=200 from PLAY=1 on; goes on where it was cut off
+	@PYTHONPATH=build/compiled $(VENV_PYTHON) tools/field.py --seeds $(PLAYS) --first $(PLAY)
+
+week: $(DEV) $(COMPILED) ## a week in an hour: 64 callers, 50 entities, both namespaces in trouble, MINUTES=60
+	@PYTHONPATH=build/compiled $(VENV_PYTHON) tools/week.py --minutes $(MINUTES)
+
+callers: $(DEV) $(COMPILED) ## what callers see of each fault, measured: the table in docs/pairing.md
+	@PYTHONPATH=build/compiled $(VENV_PYTHON) tools/callers.py
 
 load: $(DEV) $(COMPILED) ## a million messages, 20,000 sessions, 10,000 entities: memory and start-up time
 	@$(VENV_PYTHON) tools/load.py

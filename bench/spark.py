@@ -32,6 +32,7 @@ from spillway.client import BATCH_FORMAT, OutgoingMessage, connect, encode_batch
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess  # noqa: E402
 
 if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
     from pyspark.sql import SparkSession
 
 NAME = "bench"
@@ -153,7 +154,7 @@ def spark_processes(root: int) -> dict[int, str]:
 MOVER = """
 import asyncio, json, sys, time
 from spillway.client import connect
-from spillway.spark.move import MoveOptions, Share, move
+from spillway.syphon.move import MoveOptions, Share, move
 async def main(primary, secondary, shares):
     loop = asyncio.get_running_loop()
     line = sys.stdin.readline()
@@ -163,7 +164,7 @@ async def main(primary, secondary, shares):
             moved = await move(one, two, [Share(path, json.loads(line)) for path in shares], MoveOptions(idle_s=0.5))
             if moved.error is not None:
                 raise moved.error
-            count = moved.tally.total("moved")
+            count = moved.outcomes.total("moved")
             print(json.dumps([count, (time.process_time() - cpu) / max(1, count) * 1e6]), flush=True)
             line = await loop.run_in_executor(None, sys.stdin.readline)
 asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
@@ -237,10 +238,18 @@ def by_sdk(bench: Bench, count: int) -> int:
     return asyncio.run(_by_sdk(bench, count))
 
 
+def restored(message: "ServiceBusReceivedMessage") -> tuple[str, "ServiceBusMessage"]:
+    """Where it belongs, and what the bench has put into it."""
+    from azure.servicebus import ServiceBusMessage
+
+    properties = dict(message.application_properties or {})
+    path = properties.pop(b"x-ms-path")
+    assert isinstance(path, bytes)
+    return path.decode(), ServiceBusMessage(b"".join(message.body), message_id=message.message_id)
+
+
 async def _by_sdk(bench: Bench, count: int) -> int:
     from azure.servicebus.aio import ServiceBusClient
-
-    from spillway.paired.aliases import restore
 
     moved = 0
     async with (
@@ -255,7 +264,7 @@ async def _by_sdk(bench: Bench, count: int) -> int:
             while messages := await receiver.receive_messages(500, max_wait_time=2):
                 homes: dict[str, list[Any]] = {}
                 for message in messages:
-                    path, home = restore(message)
+                    path, home = restored(message)
                     homes.setdefault(path, []).append(home)
                 for path, parcel in homes.items():
                     for at in range(0, len(parcel), 150):

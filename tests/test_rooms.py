@@ -47,7 +47,9 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-EVERY_ROOM = names("model amqp dialect broker store server admin client paired spark lab pytest_plugin cli testing")
+EVERY_ROOM = names(
+    "model amqp dialect broker store server admin client syphon paired spark lab pytest_plugin cli testing"
+)
 ROOMS = {
     "model": Room(is_pure=True),
     "amqp": Room(is_pure=True),
@@ -59,10 +61,11 @@ ROOMS = {
     "client": Room(
         names("amqp dialect model"), names("wsproto"), only=(("dialect", names("addresses annotations cbs")),)
     ),
-    "paired": Room(names("model"), names("azure")),
+    "syphon": Room(names("client model")),
+    "paired": Room(names("model syphon"), names("azure")),
     "spark": Room(
-        names("client paired model amqp dialect"),
-        names("pyspark pyarrow pandas azure"),
+        names("client paired syphon model amqp dialect"),
+        names("pyspark pyarrow pandas"),
         only=(
             ("amqp", names("types message codec errors")),
             ("dialect", names("annotations")),
@@ -236,6 +239,12 @@ def test_every_room_is_in_the_table() -> None:
         ("server", "from spillway.testing.clock import FakeClock", False),
         ("server", "from . import pump", False),
         ("paired", "from spillway.client.sender import Sender", False),
+        ("paired", "from spillway.syphon.standing import Syphon", True),
+        ("syphon", "from spillway.client import connect", True),
+        ("syphon", "import azure.servicebus", False),
+        ("syphon", "from spillway.spark.options import Access", False),
+        ("syphon", "from spillway.paired import events", False),
+        ("client", "from spillway.syphon.policy import BackOff", False),
     ],
 )
 def test_the_guard_itself_tells_good_from_bad(room: str, text: str, is_allowed: bool) -> None:
@@ -257,3 +266,43 @@ def test_compiled_functions_do_not_catch_two_kinds_under_one_name(room: str) -> 
                         if caught.setdefault(node.name, kind) != kind:
                             twice.append(f"{file.name}:{node.lineno}")
     assert twice == []
+
+
+WITHOUT_CYCLES = ("paired", "syphon")  # rooms that are a line: of any two modules one may not know the other
+
+
+def module_graph(room: str) -> dict[str, set[str]]:
+    """Which modules of a room import which, for whatever reason and wherever the import stands."""
+    prefix = f"spillway.{room}"
+    graph: dict[str, set[str]] = {}
+    for file in FILES:
+        if room_of(file) != room or file.name == "__init__.py":
+            continue
+        name = ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts)
+        within = [found.module for found in imports_of(file) if found.module.startswith(f"{prefix}.")]
+        graph[name] = {".".join(module.split(".")[:3]) for module in within} - {name}
+    return graph
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Modules that import one another in a ring, or nothing: what nobody left over imports is taken away, again and
+    again."""
+    left = {name: set(imported) & set(graph) for name, imported in graph.items()}
+    while True:
+        leaves = [name for name, imported in left.items() if not imported & set(left)]
+        if not leaves:
+            return sorted(left)
+        for name in leaves:
+            del left[name]
+
+
+@pytest.mark.parametrize("room", WITHOUT_CYCLES)
+def test_a_room_that_is_a_line_has_no_ring_of_imports(room: str) -> None:
+    graph = module_graph(room)
+    assert len(graph) > 3
+    assert cycle_in(graph) == []
+
+
+def test_a_ring_of_imports_would_be_found() -> None:
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]

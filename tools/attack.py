@@ -21,6 +21,7 @@ sys.path.append(str(ROOT / "src"))  # last: an installed or compiled build named
 from spillway.broker import namespace  # noqa: E402
 from tests.hostile.onslaught import ATTACKS  # noqa: E402
 from tests.hostile.siege import Plan, besiege  # noqa: E402
+from tests.tools.commit import commit  # noqa: E402
 
 
 def main() -> int:
@@ -48,11 +49,13 @@ def main() -> int:
         kinds=tuple(chosen.kinds.split(",")),
     )
     print(f"attack: seed {chosen.seed}, {chosen.seconds:.0f} s", flush=True)
+    at = commit()
     with tempfile.TemporaryDirectory(prefix="spillway-attack-") as directory:
         report = besiege(plan, Path(directory), lambda text: print(f"attack: {text}", flush=True))
     report.facts["machine"] = (
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
+    report.facts["commit"] = at
     report.facts["build"] = "python" if str(namespace.__file__).endswith(".py") else "compiled"
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text(report.to_json())

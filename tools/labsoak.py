@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 sys.path.append(str(ROOT / "src"))  # last: an installed or compiled build named by PYTHONPATH comes first
 
 from spillway.lab.scenarios import SCENARIOS  # noqa: E402 - of the tree that this file lies in
+from tests.tools.commit import commit  # noqa: E402
 
 HANGS_S: Final = 900.0
 SIZES: Final = (200, 6_000)  # of a body, round by round: a batch of many, and one of few
@@ -107,14 +109,6 @@ def report(results: Sequence[Result], chosen: argparse.Namespace, wanted: int) -
 
 def settings_of(chosen: argparse.Namespace) -> Result:
     return {"messages_each": chosen.messages, "rate": chosen.rate, "sizes": list(SIZES)}
-
-
-def commit() -> str:
-    """Of the tree that this file lies in."""
-    asked = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return asked.stdout.strip()
 
 
 def write(path: Path, facts: Result) -> None:

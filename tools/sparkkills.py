@@ -21,7 +21,6 @@ The capture (tools/sparkkills_capture.py):
 import argparse
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
+from tests.tools.commit import commit  # noqa: E402
 from tools import sparkkills_capture as capture  # noqa: E402
 from tools import sparkkills_syphon as syphon  # noqa: E402
 from tools.sparkkills_ground import LOCK_S, MESSAGES, Ground  # noqa: E402
@@ -71,11 +71,6 @@ class Evidence:
 
     def wrong(self) -> list[Result]:
         return [trial for trial in self.trials if trial["lost"] or trial["twice"] or trial["left"]]
-
-
-def commit() -> str:
-    line = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def main() -> int:

@@ -19,8 +19,8 @@ from typing import Any
 from spillway.client import OutgoingMessage
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.spark.captured import captured, captured_files
-from spillway.spark.crash import AFTER, AT, COMPLETED, ONCE, RECEIVED, SENT
 from spillway.spark.jobs.capture import CaptureConfig, CaptureSummary, run
+from spillway.syphon.crash import AFTER, AT, COMPLETED, ONCE, RECEIVED, SENT
 from tests.spark.bus import Bus
 from tools.sparkkills_ground import LOCK_S, MESSAGES, Ground, failed_tasks, java_of, workers_of
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.spark.jobs.syphon import Summary, SyphonConfig, run
-from tests.spark.backlogs import Backlog
+from tests.syphon.backlogs import Backlog
 from tools.sparkkills_ground import LOCK_S, MESSAGES, Ground, java_of
 
 if TYPE_CHECKING:

@@ -84,4 +84,5 @@ def test_a_clock_that_was_not_made_to_be_moved_stays_and_says_how_it_could_be(fi
     assert answered.status == 400
     said = "The clock of this namespace cannot be moved: start the broker with --movable-clock, or with --dev."
     assert said in answered.body
-    assert (clock(fixed)["ahead_s"], clock(fixed)["is_movable"]) == (0.0, False)
+    assert clock(fixed)["is_movable"] is False
+    assert abs(clock(fixed)["ahead_s"]) < 0.1  # it follows the wall's, a millisecond behind or ahead

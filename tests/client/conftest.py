@@ -26,5 +26,5 @@ async def connection(server: ScriptedServer) -> AsyncIterator[Connection]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all: each test has a queue of its own."""
     directory: Path = tmp_path_factory.mktemp("client")
-    with BrokerProcess(directory / "data", queues=[f"q{number}" for number in range(40)]) as broker:
+    with BrokerProcess(directory / "data", queues=[f"q{number}" for number in range(44)]) as broker:
         yield broker

@@ -100,7 +100,7 @@ def test_a_lab_that_is_interrupted_leaves_nothing_running(number: int, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--scenario", "earthquake"), "--scenario earthquake: must be all or one of kill, freeze, refuse"),
+        (("--scenario", "earthquake"), "--scenario earthquake: must be all, random or one of kill, freeze, refuse"),
         (("--break", "promises"), "--break promises: must be ack-before-send"),
         (("--syphon", "hose"), "--syphon hose: must be spark or process"),
         (("--messages", "999"), "'--messages'"),

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import spillway
 from tests.paired.namespaces import Namespaces
 
@@ -15,12 +17,13 @@ import asyncio, datetime, sys
 from azure.servicebus import ServiceBusMessage
 from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions, sync
 
-async def main(primary, secondary, ca_file, path, away):
+async def main(primary, secondary, ca_file, path, away, syphon):
     first = MessagingFactory.from_connection_string(primary, operation_timeout=10)
     second = MessagingFactory.from_connection_string(secondary, operation_timeout=10)
     manager = NamespaceManager.from_connection_string(secondary, ca_file=ca_file)
     async with first, second, manager:
-        await first.pair_namespace(SendAvailabilityPairedNamespaceOptions(manager, second, 1, datetime.timedelta(0)))
+        options = SendAvailabilityPairedNamespaceOptions(manager, second, 1, datetime.timedelta(0), syphon == "syphon")
+        await first.pair_namespace(options)
         await first.create_message_sender(path).send_messages(ServiceBusMessage("alone"))
         await first.create_message_sender(away).send_messages(ServiceBusMessage("diverted"))
         print(first.counters["diverted"], f"{first.namespace_name}/x-servicebus-transfer/0")
@@ -31,7 +34,14 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_it_runs_with_all_rooms_of_the_broker_absent(namespaces: Namespaces, tmp_path: Path) -> None:
+SENDS = ["model", "paired"]
+SYPHONS = ["amqp", "client", "dialect", "model", "paired", "syphon"]
+
+
+@pytest.mark.parametrize("rooms", [SENDS, SYPHONS], ids=["sends", "syphons"])
+async def test_it_runs_with_all_rooms_of_the_broker_absent(
+    namespaces: Namespaces, tmp_path: Path, rooms: list[str]
+) -> None:
     """Sends to a primary that is well, and to the backlog; both are other processes."""
     path, away = namespaces.queue(), namespaces.queue()
     faults = namespaces.refuse(away)
@@ -39,12 +49,12 @@ async def test_it_runs_with_all_rooms_of_the_broker_absent(namespaces: Namespace
     package = tmp_path / "spillway"
     package.mkdir()
     shutil.copy(source / "__init__.py", package)
-    for room in ("paired", "model"):
+    for room in rooms:
         shutil.copytree(source / room, package / room)
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", PROGRAM, namespaces.primary.connection_string, namespaces.secondary.connection_string]
-        + [str(namespaces.secondary.ca_file), path, away],
+        + [str(namespaces.secondary.ca_file), path, away, "syphon" if "syphon" in rooms else ""],
         capture_output=True,
         text=True,
         check=False,
@@ -53,8 +63,8 @@ async def test_it_runs_with_all_rooms_of_the_broker_absent(namespaces: Namespace
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
-    count, backlog, *rooms = done.stdout.split()
-    assert (count, rooms) == ("1", ["model", "paired"])
+    count, backlog, *loaded = done.stdout.split()
+    assert (count, loaded) == ("1", rooms)
     assert await namespaces.bodies(namespaces.primary, path) == ["alone"]
     assert await namespaces.bodies(namespaces.secondary, backlog) == ["diverted"]
     faults.clear()

@@ -36,16 +36,16 @@ async def test_calls_in_flight_and_calls_that_wait_their_turn_hear_it_and_nothin
     faults = RemoteFaults(namespaces.primary.connection_string)
     async with namespaces.paired(1, operation_timeout=60.0) as pair:
         sender = pair.primary.create_message_sender(path)
-        outlet = pair.primary.outlet(path)
+        pool = pair.primary.pools.at(path)
         with faults.planted(Fault("slow", path, ["send"], delay_ms=20_000)):
             calls = [sender.send_messages(ServiceBusMessage("x")) for _ in range(12)]
-            outcomes = await closed_during(pair.primary, lambda: len(outlet.waiting) == 8, *calls)
+            outcomes = await closed_during(pair.primary, lambda: len(pool.waiting) == 8, *calls)
         assert [type(outcome) for outcome in outcomes] == [FactoryClosed] * 12
         counters = pair.primary.counters
         assert (counters["failed-over"], counters["diverted"], counters["pinged"]) == (0, 0, 0)
         assert pair.primary.pairing is not None
         watch = pair.primary.pairing.watch(path)
-        assert watch._pinging is None and watch._outlet is None and watch._timer is None
+        assert watch._pinging is None and watch._pool is None and watch._timer is None
 
 
 async def test_calls_that_are_held_hear_it_at_once(namespaces: Namespaces) -> None:

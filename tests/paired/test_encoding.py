@@ -7,7 +7,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from spillway.paired import FailoverPolicy, MessagingError, Verdict
+from spillway.paired import Blame, FailoverPolicy, MessagingError
 from tests.paired.namespaces import Namespaces
 
 
@@ -28,7 +28,7 @@ async def test_what_cannot_be_encoded_says_nothing_against_a_healthy_primary(nam
         await sender.send_messages(ServiceBusMessage("good"))
         counters = pair.primary.counters
         assert (counters["suspected"], counters["failed-over"], counters["diverted"]) == (0, 0, 0)
-        assert len(pair.primary.outlet(path).idle) == 1  # the same sender all the time
+        assert len(pair.primary.pools.at(path).idle) == 1  # the same sender all the time
     assert await namespaces.bodies(namespaces.primary, path) == ["good"]
 
 
@@ -67,4 +67,4 @@ def test_an_error_of_the_same_class_that_was_not_raised_by_the_encoder_counts_ag
         raise ValueError("SASL negotiation failed.")
     except ValueError as inner:
         error = ServiceBusError(message=f"Handler failed: {inner}.", error=inner)
-    assert FailoverPolicy().judge(error) is Verdict.QUALIFIES
+    assert FailoverPolicy().judge(error).blame is Blame.WAY

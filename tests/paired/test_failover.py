@@ -102,6 +102,21 @@ def test_an_attempt_from_before_the_recovery_says_nothing_about_now() -> None:
     assert entity.on_failure(BROKEN, entity.epoch, 4.0) is not None
 
 
+def test_an_entity_that_a_ping_brought_back_is_on_trial_until_it_takes_a_message() -> None:
+    full = machine(60.0)
+    full.on_failure(BROKEN, full.epoch, 0.0)
+    full.on_time(60.0)
+    full.on_ping_answered(61.0)
+    assert (full.state, full.is_on_trial, full.relapses) == (State.HEALTHY, True, 0)
+    full.on_failure(BROKEN, full.epoch, 62.0)  # the ping told of no room
+    assert (full.state, full.relapses) == (State.FAILED_OVER, 1)
+    full.on_ping_answered(63.0)
+    full.on_success(64.0)
+    assert (full.is_on_trial, full.relapses) == (False, 0)
+    full.on_failure(BROKEN, full.epoch, 65.0)
+    assert full.state is State.SUSPECT
+
+
 class Lives(RuleBasedStateMachine):
     """Failures, successes, pings and time in any order. The model is a history, looked through anew at each step."""
 
@@ -160,13 +175,18 @@ class Lives(RuleBasedStateMachine):
         """The rules of the contract, told as a story."""
         state = State.HEALTHY
         suspect_since_s = 0.0
+        is_on_trial = False
         for what, at_s in self.history:
             if what == "marked":
                 state = State.HEALTHY
+                is_on_trial = False
             elif state is State.HEALTHY:
                 if what == "failure":
-                    state = State.FAILED_OVER if self.entity.interval_s == 0 else State.SUSPECT
+                    is_at_once = self.entity.interval_s == 0 or is_on_trial
+                    state = State.FAILED_OVER if is_at_once else State.SUSPECT
                     suspect_since_s = at_s
+                if what in ("failure", "success"):
+                    is_on_trial = False
             elif state is State.SUSPECT:
                 is_over = at_s >= suspect_since_s + self.entity.interval_s
                 if what == "success":
@@ -175,6 +195,7 @@ class Lives(RuleBasedStateMachine):
                     state = State.FAILED_OVER
             elif what == "answered":
                 state = State.HEALTHY
+                is_on_trial = True
             elif what == "refused":
                 state = State.FAILED
             elif what == "unanswered":

@@ -90,20 +90,21 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProce
 
 
 def run(program: str, pair: tuple[BrokerProcess, BrokerProcess]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(pair), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def environment(pair: tuple[BrokerProcess, BrokerProcess]) -> dict[str, str]:
     primary, secondary = pair
-    assert secondary.data is not None
-    environment = {
+    return {
         **os.environ,
         "PYTHONPATH": str(Path(spillway.__file__).parent.parent),
         "PRIMARY": primary.connection_string,
         "SECONDARY": secondary.connection_string,
-        "CA_FILE": str(secondary.data / "tls" / "ca.pem"),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_the_first_pair_of_the_guide_survives_the_end_of_its_primary(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
@@ -114,3 +115,23 @@ def test_the_first_pair_of_the_guide_survives_the_end_of_its_primary(pair: tuple
     assert run(sending, pair) == "sent, 2 diverted\n"
     primary.start()
     assert sorted(run(receiving, pair).split()) == ["first", "first", "second", "second"]
+
+
+def test_the_program_of_the_guide_that_starts_before_its_secondary_sends_and_is_paired_when_it_comes(
+    pair: tuple[BrokerProcess, BrokerProcess],
+) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", section("A program that starts before its secondary"), re.DOTALL)
+    _, secondary = pair
+    secondary.kill()
+    early = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment(pair), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert early.stdout is not None
+    try:
+        assert early.stdout.readline() == "sent while pairing\n"
+        secondary.start()
+        said, errors = early.communicate(timeout=60)
+    finally:
+        early.kill()
+    assert (said, early.returncode) == ("paired with 10 backlog queues\n", 0), errors

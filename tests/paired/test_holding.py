@@ -84,7 +84,7 @@ async def test_a_busy_broker_is_left_alone_although_another_call_made_its_entity
         await eventually(lambda: faults.get(busy.number).hit == 1)
         await asyncio.sleep(0.5)  # it has heard of that
         silence = OperationTimeoutError(message="silence")
-        sender._after_failure(silence, watch, 0, 3, 0.0, 0.0, is_fair=True)
+        watch.on_failure(silence, watch.machine.epoch)
         assert pair.primary.counters["suspected"] == 1
         await asyncio.sleep(1.5)
         assert (faults.get(busy.number).hit, sending.done()) == (1, False)

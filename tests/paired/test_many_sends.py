@@ -7,8 +7,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from spillway.paired import MessagingFactory
-from spillway.paired.bound import InFlight
-from spillway.paired.outlet import Parcel, _Waiting
+from spillway.paired.pool import InFlight, _Waiting
+from spillway.paired.requests import SendRequest
 from tests.paired.namespaces import Namespaces
 from tests.tools.relay import Relay
 
@@ -26,8 +26,7 @@ async def test_two_hundred_sends_in_flight_share_a_few_senders_and_each_hears_it
         outcomes = await asyncio.gather(*good[:100], sender.send_messages(bad), *good[100:], return_exceptions=True)
         assert [type(outcome) for outcome in outcomes if outcome is not None] == [TypeError]
         assert outcomes[100] is not None
-        outlet = factory.outlet(path)
-        assert len(outlet.idle) <= 4
+        assert len(factory.pools.at(path).idle) <= 4
     bodies = await namespaces.bodies(namespaces.primary, path)
     assert sorted(bodies) == sorted(f"message {number}" for number in range(200))
 
@@ -116,19 +115,23 @@ async def test_a_primary_that_falls_silent_fails_over_within_one_time_out(namesp
 
 async def test_callers_with_little_time_do_not_share_a_batch_with_those_who_have_much(namespaces: Namespaces) -> None:
     async with namespaces.primary_factory() as factory:
-        outlet = factory.outlet("anything")
+        pool = factory.pools.at("anything")
         loop = asyncio.get_running_loop()
         for left_s in (10, 8, 3, 3, 0.5, 60):
-            parcel = Parcel([ServiceBusMessage("x")], False)
-            outlet.waiting.append(_Waiting(parcel, loop.time() + left_s, loop.create_future()))
-        assert [len(outlet._next_group()) for _ in range(4)] == [2, 2, 1, 1]
+            request = SendRequest([ServiceBusMessage("x")], False)
+            pool.waiting.append(_Waiting(request, loop.time() + left_s, loop.create_future()))
+        assert [len(pool._next_group()) for _ in range(4)] == [2, 2, 1, 1]
 
 
-async def test_a_sender_that_cannot_be_made_is_an_error_every_time_and_takes_no_place(namespaces: Namespaces) -> None:
-    """A connection string for one entity does for no other: the SDK refuses to make a sender."""
-    text = f"{namespaces.primary.connection_string.rstrip(';')};EntityPath={namespaces.queue()}"
-    async with MessagingFactory.from_connection_string(text, operation_timeout=5.0) as factory:
+async def test_a_sender_that_cannot_be_made_is_an_error_every_time_and_takes_no_place(
+    namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise ValueError(f"no sender for {path}")
+
+    async with namespaces.primary_factory(operation_timeout=5.0) as factory:
+        monkeypatch.setattr(factory.pools, "make_sender", refuse)
         sender = factory.create_message_sender(namespaces.queue())
         for _ in range(6):  # more than there are senders of an entity
-            with pytest.raises(ValueError, match="does not match the EntityPath"):
+            with pytest.raises(ValueError, match="no sender for"):
                 await sender.send_messages(ServiceBusMessage("x"))

@@ -17,7 +17,7 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusQuotaExceeded
 from spillway.client.control import ControlClient
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.paired import SendAvailabilityPairedNamespaceOptions
-from spillway.paired.syphon import Syphon
+from spillway.paired.syphoning import make_syphon
 from tests.paired.namespaces import Namespaces, Pair
 
 AT_ONCE = datetime.timedelta(0)
@@ -26,7 +26,7 @@ AT_ONCE = datetime.timedelta(0)
 @asynccontextmanager
 async def syphoning(pair: Pair) -> AsyncIterator[None]:
     assert pair.primary.pairing is not None
-    running = Syphon(pair.primary.pairing)
+    running = make_syphon(pair.primary.pairing)
     running.start()
     try:
         yield

@@ -8,16 +8,16 @@ from collections import Counter
 import pytest
 from azure.core.exceptions import ServiceResponseError
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.management import QueueProperties
 
 from spillway.amqp.types import Timestamp
 from spillway.client.control import ControlClient
 from spillway.client.faults import Fault, RemoteFaults
-from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions, syphon
+from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from spillway.paired.events import Event
 from spillway.paired.ledger import RECEIVE, RENEW, SEND
-from spillway.paired.syphon import Spare, Syphon
+from spillway.paired.syphoning import make_syphon
 from tests.paired.namespaces import Namespaces, Pair, close_all, eventually
 
 
@@ -78,8 +78,6 @@ class Forgetful(NamespaceManager):
 async def test_a_backlog_queue_that_was_missed_while_pairing_is_syphoned_when_it_is_there(
     namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syphon, "RESTART_S", 0.1)
-    monkeypatch.setattr(syphon, "RESTART_MAX_S", 0.1)
     path, name = namespaces.queue(), namespaces.unique_name()
     manager = Forgetful.from_connection_string(
         namespaces.secondary.connection_string, ca_file=namespaces.secondary.ca_file
@@ -92,15 +90,18 @@ async def test_a_backlog_queue_that_was_missed_while_pairing_is_syphoned_when_it
     pair = Pair(syphoning, secondary, manager, options)
     assert options.backlog_queue_count == 1
     missed = pair.backlog_path(1)
-    tries: list[str] = []
-    receiver_of = secondary.backlog_receiver
+    assert syphoning.syphon is not None
+    queue = syphoning.syphon.queues[1]
+    tries = 0
+    live = queue._live
 
-    def watched(path: str) -> ServiceBusReceiver:
-        tries.append(path)
-        return receiver_of(path)
+    async def watched() -> None:
+        nonlocal tries
+        tries += 1
+        await live()
 
-    monkeypatch.setattr(secondary, "backlog_receiver", watched)
-    await eventually(lambda: tries.count(missed) >= 3)
+    monkeypatch.setattr(queue, "_live", watched)
+    await eventually(lambda: tries >= 2)
     assert syphoning.counters["syphon-interrupted"] == 1  # it is not there, said once
     with namespaces.administration(namespaces.secondary) as client:
         client.create_queue(missed)
@@ -204,7 +205,7 @@ async def test_session_life_and_due_time_travel_as_properties_and_are_restored_a
         due_ms = later.application_properties["x-ms-scheduledenqueuetimeutc"]
         assert (type(due_ms), due_ms) == (Timestamp, int(due.timestamp() * 1000))
         assert pair.primary.pairing is not None
-        running = Syphon(pair.primary.pairing)
+        running = make_syphon(pair.primary.pairing)
         running.start()
         await pair.until("syphoned", 2)
         await running.close()
@@ -249,39 +250,6 @@ async def test_what_no_paired_sender_wrote_is_dead_lettered_with_reason_and_text
     assert all("property" in str(each.application_properties["DeadLetterErrorDescription"]) for each in dead)
 
 
-async def test_notes_that_no_paired_sender_wrote_harm_no_other_message(namespaces: Namespaces) -> None:
-    path = namespaces.queue()
-    told: list[Event] = []
-    async with namespaces.paired(1) as pair:
-        backlog = pair.backlog_path(0)
-        async with namespaces.secondary_factory() as direct:
-            sender = direct.create_message_sender(backlog)
-            for body, notes in (
-                ("no map", '{"p":null}'),
-                ("a number", '{"p":1}'),
-                ("no inside", '{"a":{"k":{"l":[]}}}'),
-                ("no body", '{"b":false}'),
-                ("no uuid", '{"p":{"k":"UUID"}}'),
-            ):
-                aliases = {"x-ms-path": path, "x-spillway-types": notes, "k": "text"}
-                await sender.send_messages(ServiceBusMessage(body, application_properties=aliases))  # type: ignore[arg-type]
-        await divert(namespaces, pair, path, ServiceBusMessage("one"), ServiceBusMessage("two"))
-        assert pair.primary.pairing is not None
-        pair.primary.on_event(told.append)
-        running = Syphon(pair.primary.pairing)
-        running.start()
-        await pair.until("syphoned", 2)
-        await namespaces.until_bodies(namespaces.secondary, backlog, ["no uuid"])
-        await running.close()
-        dead = await namespaces.peek(namespaces.secondary, f"{backlog}/$DeadLetterQueue")
-    reasons = {each.body.decode(): each.application_properties["DeadLetterReason"] for each in dead}
-    assert reasons == dict.fromkeys(("no map", "a number", "no inside", "no body"), "AliasOfWrongType")
-    assert sorted(await namespaces.bodies(namespaces.primary, path)) == ["one", "two"]
-    (kept,) = [event for event in told if event.name == "syphon-kept"]
-    assert (kept.path, "not a 16-char string" in str(kept.error)) == (backlog, True)
-    assert pair.primary.counters["syphon-interrupted"] == 0
-
-
 async def test_a_destination_that_refuses_keeps_its_messages_and_holds_nobody_up(namespaces: Namespaces) -> None:
     full, well = namespaces.queue(), namespaces.queue()
     async with namespaces.paired(1, enable_syphon=True) as pair:
@@ -314,7 +282,7 @@ async def test_a_message_that_its_destination_refuses_stays_behind_alone_and_tho
         )
         assert pair.primary.pairing is not None
         pair.primary.on_event(told.append)
-        running = Syphon(pair.primary.pairing)
+        running = make_syphon(pair.primary.pairing)
         running.start()
         await pair.until("syphoned", 4)
         backlog = pair.backlog_path(0)
@@ -348,42 +316,6 @@ async def test_several_syphons_side_by_side_lose_nothing_and_one_is_enough(names
     bodies = await namespaces.bodies(namespaces.primary, path)
     assert Counter(bodies) == Counter(str(number) for number in range(100))
     await close_all(*(factory for pair in syphons for factory in pair), sending, secondary, manager)
-
-
-async def test_many_messages_in_one_backlog_queue_are_brought_home_by_several_receivers_that_end_afterwards(
-    namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(syphon, "BATCH", 5)
-    monkeypatch.setattr(syphon, "SPARE_LOOK_S", 0.0)
-    monkeypatch.setattr(syphon, "SPARE_SHARE", 1_000.0)  # whatever else runs here
-    path = namespaces.queue()
-    async with namespaces.paired(1) as pair:
-        await divert(namespaces, pair, path, [ServiceBusMessage(str(number)) for number in range(100)])
-        assert pair.primary.pairing is not None
-        running = Syphon(pair.primary.pairing)
-        (queue,) = running.queues
-        helping: list[int] = []
-        pair.primary.on_event(lambda event: helping.append(len(queue.helpers)))
-        running.start()
-        await pair.until("syphoned", 100)
-        await eventually(lambda: not queue.helpers and running.outstanding_count == 0)
-        await running.close()
-        assert 1 <= max(helping) <= syphon.HELPERS_MAX
-        assert await namespaces.bodies(namespaces.secondary, pair.backlog_path(0)) == []
-    bodies = await namespaces.bodies(namespaces.primary, path)
-    assert Counter(bodies) == Counter(str(number) for number in range(100))
-
-
-async def test_nobody_helps_while_the_process_has_no_time_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = {"monotonic": 0.0, "process_time": 0.0}
-    for name in now:
-        monkeypatch.setattr(time, name, lambda name=name: now[name])
-    spare = Spare()
-    assert not spare.look()  # nothing is known yet
-    for seconds, cpu_s, is_some in ((1.0, 0.3, True), (0.5, 0.5, True), (1.0, 0.9, False), (1.0, 0.5, True)):
-        now["monotonic"] += seconds
-        now["process_time"] += cpu_s
-        assert spare.look() is is_some
 
 
 @pytest.mark.contract("F11", "A8")

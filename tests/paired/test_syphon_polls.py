@@ -6,71 +6,47 @@ from typing import Any, cast
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusReceiver
 
+from spillway.client import ReceivedMessage
 from spillway.client.control import ControlClient
-from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions, syphon
+from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from spillway.paired.ledger import EMPTY_RECEIVE, ClientLedger
 from spillway.paired.pairing import Pairing
-from spillway.paired.syphon import SHORT_POLL_S, QueueSyphon
+from spillway.paired.syphoning import Told, make_syphon
+from spillway.syphon import standing
+from spillway.syphon.standing import Reported, StandingLane, Syphon
 from tests.paired.namespaces import Namespaces, eventually
 
 CONNECTION = "Endpoint=sb://{}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5"
-LONG_S = 900.0
-
-
-class ScriptedReceiver:
-    """Returns so many messages, one number a call; remembers how long each call was ready to wait."""
-
-    def __init__(self, *counts: int) -> None:
-        self.counts = list(counts)
-        self.waits_s: list[float] = []
-
-    async def receive_messages(self, max_message_count: int, max_wait_time: float) -> list[ServiceBusMessage]:
-        self.waits_s.append(max_wait_time)
-        return [ServiceBusMessage("x")] * self.counts.pop(0)
-
-
-async def waits_s(*counts: int) -> list[float]:
-    primary = MessagingFactory.from_connection_string(CONNECTION.format("one"))
-    secondary = MessagingFactory.from_connection_string(CONNECTION.format("two"))
-    manager = NamespaceManager.from_connection_string(CONNECTION.format("two"))
-    options = SendAvailabilityPairedNamespaceOptions(manager, secondary, syphon_long_poll=timedelta(seconds=LONG_S))
-    queue = QueueSyphon(Pairing(primary, options, ["one/x-servicebus-transfer/0"]), "one/x-servicebus-transfer/0")
-    receiver: Any = ScriptedReceiver(*counts)
-    for _ in counts:
-        await queue._receive(cast(ServiceBusReceiver, receiver))
-    for closable in (primary, secondary, manager):
-        await closable.close()
-    found: list[float] = receiver.waits_s
-    return found
-
-
-async def test_an_idle_syphon_makes_one_long_poll_after_the_other() -> None:
-    assert await waits_s(0, 0, 0) == [LONG_S, LONG_S, LONG_S]
-
-
-async def test_after_messages_came_a_short_poll_takes_out_what_the_sdk_has_left() -> None:
-    """The SDK may have been handed more than it was asked for. It returns the rest with the next receive, but only when
-    the wait of that is over: with the long one, past the end of their locks."""
-    assert await waits_s(200, 50, 0, 0) == [LONG_S, SHORT_POLL_S, SHORT_POLL_S, LONG_S]
 
 
 class Month:
-    """A clock that stands still but for the waits of a scripted receiver, and thirty days of it."""
+    """A clock that stands still but for the waits of a scripted receive, and thirty days of it."""
 
     END_S = 30 * 24 * 3600.0
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.polls = 0
+        self.waits_s: list[float] = []
 
-    async def receive_messages(self, max_message_count: int, max_wait_time: float) -> list[object]:
+    def clock(self) -> float:
+        return self.now_s
+
+    async def receive(self, max_count: int = 1, max_wait: float | None = None) -> list[ReceivedMessage]:
+        assert max_wait is not None
         if self.now_s >= self.END_S:
             raise asyncio.CancelledError
-        self.now_s += max_wait_time
-        self.polls += 1
+        self.now_s += max_wait
+        self.waits_s.append(max_wait)
         return []
+
+
+def lane_of(syphon: Syphon, pairing: Pairing, path: str) -> StandingLane:
+    """Without a receiver: what it is asked for goes to a seam."""
+    nothing = cast(Any, None)
+    return StandingLane(
+        path, syphon.destinations, Told(pairing), nothing, nothing, "restart", syphon.queues[0].long_poll_s, Reported()
+    )
 
 
 @pytest.mark.contract("F9", "F10")
@@ -82,12 +58,15 @@ async def test_ten_idle_backlog_queues_cost_28_800_receives_in_thirty_days() -> 
     assert options.syphon_long_poll == timedelta(minutes=15)
     paths = [f"one/x-servicebus-transfer/{index}" for index in range(10)]
     pairing = Pairing(primary, options, paths)
+    syphon = make_syphon(pairing)
+    assert [queue.path for queue in syphon.queues] == paths
     polls = 0
     for path in paths:
-        month: Any = Month()
+        month = Month()
         with pytest.raises(asyncio.CancelledError):
-            await QueueSyphon(pairing, path)._serve(cast(ServiceBusReceiver, month))
-        polls += month.polls
+            await lane_of(syphon, pairing, path).receive_for_ever(month, month.clock)
+        assert set(month.waits_s) == {900.0}
+        polls += len(month.waits_s)
     assert polls == 28_800 == 10 * 4 * 24 * 30
     assert secondary.ledger.operations(EMPTY_RECEIVE) == 28_800
     for closable in (primary, secondary, manager):
@@ -121,22 +100,22 @@ async def test_ten_real_queues_polled_every_second_cost_ten_receives_a_second_in
     assert 0 <= counted - ledger.operations(EMPTY_RECEIVE) <= 10
 
 
-async def test_what_was_passed_over_for_lack_of_room_comes_home_before_its_lock_ends(
+async def test_what_was_set_aside_for_lack_of_room_comes_home_before_its_lock_ends(
     namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind as many held messages as are allowed the syphon looks for other destinations. What it finds there of the
     blocked one is locked for a minute."""
-    monkeypatch.setattr(syphon, "OUTSTANDING_MAX", 4)
-    monkeypatch.setattr(syphon, "BATCH", 4)
-    monkeypatch.setattr(syphon, "HELPERS_MAX", 0)
-    monkeypatch.setattr(syphon, "BLOCKED_PACE_S", 0.1)
+    monkeypatch.setattr(standing, "HELD_MAX", 4)
     path = namespaces.queue()
     faults = namespaces.refuse(path)
     async with namespaces.paired(enable_syphon=True) as pair:
         sender = pair.primary.create_message_sender(path)
-        await sender.send_messages([ServiceBusMessage(f"{number}") for number in range(8)])
         assert pair.primary.syphon is not None
         (queue,) = pair.primary.syphon.queues
-        await eventually(lambda: queue._outstanding() + len(queue.passed) == 8)
+        for first in (0, 4):
+            await sender.send_messages([ServiceBusMessage(f"{number}") for number in range(first, first + 4)])
+            await eventually(lambda: queue.lane is not None and queue.lane.held_count == 4)
+        await eventually(lambda: queue.lane is not None and len(queue.lane.aside) == 4)
         faults.clear()
         await pair.until("syphoned", 8, timeout_s=20.0)
+    assert await namespaces.bodies(namespaces.primary, path) == [f"{number}" for number in range(8)]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from spillway.spark.depths import SecondaryError
 from spillway.spark.jobs.syphon import SyphonConfig, run, text_of
 from spillway.spark.queries import run_to_end
+from spillway.syphon.depths import SecondaryError
 from tests.paired.namespaces import Namespaces
-from tests.spark.backlogs import Backlog
 from tests.spark.bus import Bus
+from tests.syphon.backlogs import Backlog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,9 @@ from spillway.client.faults import Fault, RemoteFaults
 from spillway.spark import jobs
 from spillway.spark.captured import BATCH, DAY, ENTITY
 from tests.paired.namespaces import Namespaces
-from tests.spark.backlogs import Backlog
 from tests.spark.bus import Bus
 from tests.spark.cluster import Cluster
+from tests.syphon.backlogs import Backlog
 from tests.tools.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.spark_processes

@@ -16,14 +16,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spillway.client import OutgoingMessage
 from spillway.client.faults import Fault, RemoteFaults
-from spillway.spark.depths import Backlogs, Depth, SecondaryError
 from spillway.spark.jobs.syphon import Summary, Syphon, SyphonConfig, main, run, text_of
-from spillway.spark.link import hub
+from spillway.spark.link import backlogs_of, hub
 from spillway.spark.options import Access, OptionError
 from spillway.spark.queries import stopped_by_signals
 from spillway.spark.syphon_source import SyphonPlan, SyphonReader, share_out
+from spillway.syphon.depths import Depth, SecondaryError
 from tests.paired.namespaces import Namespaces
-from tests.spark.backlogs import Backlog
+from tests.syphon.backlogs import Backlog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -252,9 +252,9 @@ def test_a_secondary_that_does_not_answer_is_said_so_in_one_line(more: str) -> N
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         at = f"Endpoint=sb://127.0.0.1:{taken.getsockname()[1]};SharedAccessKeyName=k;SharedAccessKey=a2V5;{more}"
-        backlogs = Backlogs(hub(), Access(connection_string=at), "nobody", 2)
+        backlogs = backlogs_of(Access(connection_string=at), "nobody", 2)
         with pytest.raises(SecondaryError, match="cannot be asked about its backlog queues: [^\n]+$") as told:
-            backlogs.depths()
+            hub().run(backlogs.depths())
     assert "a2V5" not in str(told.value)
 
 

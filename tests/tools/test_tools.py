@@ -1,14 +1,20 @@
 """The tools measure what they say they measure: shown without a broker."""
 
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tests.tools.commit import commit
 from tests.tools.relay import Relay
 from tests.tools.syncshim import SyncShim
+from tools.neighbours import judge
 
 COMMIT_ROWS = """
 import sys, time, apsw
@@ -106,3 +112,26 @@ def test_the_relay_passes_on_the_end_of_the_stream_and_a_cut() -> None:
             while data := client.recv(65536):
                 back += data
             assert back == b"last words"
+
+
+def rounds(*p99s: tuple[float, float]) -> list[dict[str, Any]]:
+    return [{"quiet": {"p99_ms": quiet}, "under_attack": {"p99_ms": under}} for quiet, under in p99s]
+
+
+@pytest.mark.parametrize(
+    ("measured", "holds"),
+    [
+        (rounds((5, 20), (5, 20), (5, 900)), True),  # the machine stood still once
+        (rounds((5, 20), (5, 60), (5, 70)), False),  # it is slow
+        (rounds((2, 21), (2, 22), (90, 23)), False),  # a quiet part that was not quiet excuses nothing
+        (rounds((5, 49.9)), True),
+        (rounds((5, 50)), False),
+        (rounds((1, 10)), False),
+    ],
+)
+def test_a_neighbour_is_judged_by_the_medians_of_its_rounds(measured: list[dict[str, Any]], holds: bool) -> None:
+    assert judge("an attack", measured)["holds"] is holds
+
+
+def test_the_commit_of_a_measurement_is_that_of_its_tree() -> None:
+    assert re.fullmatch(r"([0-9a-f]{7,}\+?)?", commit())

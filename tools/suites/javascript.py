@@ -32,6 +32,7 @@ sys.path[:0] = [str(ROOT)]
 sys.path.append(str(ROOT / "src"))  # last: an installed or compiled build named by PYTHONPATH comes first
 
 from tests.tools.broker_process import BrokerProcess, Listening  # noqa: E402 - of the tree that this file lies in
+from tests.tools.commit import commit  # noqa: E402
 from tests.tools.js import node_command, npm_command  # noqa: E402
 from tools.suites import evidence  # noqa: E402
 
@@ -307,11 +308,18 @@ def main() -> int:
     names = spec_files(work, options.only)
     seeds = options.seed or [1, 2, 3]
     runs: list[dict[str, Any]] = []
+    at = commit()
     for seed in seeds:
         runs.append(run_seed(work, names, seed, options.jobs, options.grep))
         if options.out:
             node = subprocess.run([*node_command(), "--version"], capture_output=True, text=True).stdout.strip()
-            told = {"sdk": f"@azure/service-bus {SDK}", "node": node, "python": platform.python_version(), "runs": runs}
+            told = {
+                "sdk": f"@azure/service-bus {SDK}",
+                "node": node,
+                "python": platform.python_version(),
+                "commit": at,
+                "runs": runs,
+            }
             evidence.put(options.out, "javascript-sdk", told)
     for run in runs:
         print(

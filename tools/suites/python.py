@@ -20,7 +20,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
-from tools.suites import evidence  # noqa: E402 - the tools are imported from the tree they lie in
+from tests.tools.commit import commit  # noqa: E402 - the tools are imported from the tree they lie in
+from tools.suites import evidence  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -72,11 +73,10 @@ def about(arguments: argparse.Namespace) -> dict[str, object]:
     """What was run: asked before the tests, for a commit may come while they run."""
     ask = "import azure.servicebus, platform; print(azure.servicebus.__version__, platform.python_version())"
     sdk, version = printed([str(arguments.python), "-c", ask], environment_of(arguments)).split()
-    is_changed = bool(printed(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"]))
     return {
         "sdk": f"azure-servicebus {sdk}",
         "python": version,
-        "commit": printed(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]) + ("+" if is_changed else ""),
+        "commit": commit(),
         "broker": kind_of(Path(arguments.broker_path)),
         "workers": arguments.workers,
     }

@@ -323,8 +323,13 @@ def _check_list(raw: bytes, at: int, end: int, types: list[int], budget: Budget)
         raise DecodeError("a message section with more fields than it has")
     budget.take(count)
     for index in range(count):
-        if at < after and raw[at] != 0x40 and not _TYPES[raw[at]] & types[index]:
-            raise DecodeError(f"field {index} of a message section is of a wrong type")
+        if at < after:
+            code = raw[at]
+            if code == 0x40:  # null, as most fields are
+                at += 1
+                continue
+            if not _TYPES[code] & types[index]:
+                raise DecodeError(f"field {index} of a message section is of a wrong type")
         at = skip_value(raw, at, after, budget)
     if at != after:
         raise DecodeError("a message section is longer than its fields")

@@ -167,8 +167,8 @@ class Duplicates:
         return number_of(place)
 
     def only_new(self, messages: list[Message], now_ms: int) -> list[Message]:
-        """Those that were not accepted before."""
-        return [message for message in messages if self.first_number(message, now_ms) == 0]
+        """Those that were not accepted before, and pings, which take no part."""
+        return [message for message in messages if message.is_ping or self.first_number(message, now_ms) == 0]
 
     def remember(self, message: Message, number: int, decided: Decided) -> MessageIdSeen:
         """It is accepted; the record goes into its group."""

@@ -18,6 +18,7 @@ class Usage:
     def __init__(self) -> None:
         self.size_bytes = 0
         self.receiver_count = 0
+        self.wanted_bytes = 1  # by the last send that found no room: with less than that, an entity is full to a ping
 
 
 class Origin:
@@ -78,14 +79,21 @@ class Entity(Touchable):
             error = refuse_keys(self.path, messages)
             if error is not None:
                 return error
-        size_max = self.settings.max_size_mb * limits.MIB
-        held = self.usage.size_bytes
-        if messages and held + total > size_max:
-            return QuotaExceeded(
-                f"'{self.path}' holds {held} bytes of the {size_max} it may hold, dead-letter queues included. "
-                "Receive messages, or raise its MaxSizeInMegabytes."
-            )
+        usage = self.usage
+        room = self.settings.max_size_mb * limits.MIB - usage.size_bytes
+        if messages and total > room:
+            return self._full()
+        if room < usage.wanted_bytes:
+            return self._full() if messages and are_pings(messages) else None
+        usage.wanted_bytes = 1
         return None
+
+    def _full(self) -> QuotaExceeded:
+        size_max = self.settings.max_size_mb * limits.MIB
+        return QuotaExceeded(
+            f"'{self.path}' holds {self.usage.size_bytes} bytes of the {size_max} it may hold, dead-letter queues "
+            "included. Receive messages, or raise its MaxSizeInMegabytes."
+        )
 
     def operations_per_message(self) -> int:
         """What sending one counts against the operations a second."""
@@ -94,8 +102,15 @@ class Entity(Touchable):
     def refuse_new(self, messages: list[Message], now_ms: int) -> BrokerError | None:
         """The same without those that will be dropped as duplicates: they take no room."""
         error = self.refuse_send(messages)
-        if error is not None and self.duplicates is not None:
-            return self.refuse_send(self.duplicates.only_new(messages, now_ms))
+        if error is None:
+            return None
+        if self.duplicates is not None:
+            messages = self.duplicates.only_new(messages, now_ms)
+            error = self.refuse_send(messages)
+        if isinstance(error, QuotaExceeded) and not are_pings(messages):
+            # A ping asks whether a message would be taken, and is itself smaller than any: what was refused last says
+            # how large they are here. No larger than one message may be, or an empty entity might not have the room.
+            self.usage.wanted_bytes = min(sum([len(message.raw) for message in messages]), limits.MESSAGE_BYTES_MAX)
         return error
 
     def admit(self, message: Message, group: list[Record], decided: Decided, origin: Origin | None = None) -> int:
@@ -242,6 +257,13 @@ def refuse_keys(path: str, messages: list[Message]) -> BrokerError | None:
                 "in both. Leave the PartitionKey out, or set it to the SessionId."
             )
     return None
+
+
+def are_pings(messages: list[Message]) -> bool:
+    for message in messages:  # noqa: SIM110  (a plain loop is the faster one, compiled)
+        if not message.is_ping:
+            return False
+    return True
 
 
 def earlier(one_ms: int, other_ms: int) -> int:

@@ -45,13 +45,33 @@ def command(
         str | None,
         typer.Option(metavar="HOW", help="Who brings the backlog home: spark, if it is installed, or process."),
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Of the scenario random: which play. Default: any.", min=0)
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of the scenario random: play this plan instead of a seed's.")
+    ] = None,
+    show_plan: Annotated[
+        bool, typer.Option("--show-plan", help="Of the scenario random: print the plan, and start nothing.")
+    ] = False,
+    library: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Of the scenario random: play to the client library of this source tree."),
+    ] = None,
 ) -> None:
     """Start two namespaces, send, break one, mend it, and judge from what every client wrote down.
 
     Exits with status 1 if any acknowledged message was lost. With Spark it ends with reports of cost and availability.
     """
+    from spillway.cli.lab_random import RANDOM, Chosen, play_random, refuse_options
     from spillway.lab.run import Settings
 
+    chosen = Chosen(seed, plan, show_plan, library)
+    if scenario == RANDOM:
+        check_files(report=None, keep=keep)
+        play_random(chosen, keep, as_json)
+        return
+    refuse_options(chosen)
     names = check(scenario, rate, report, keep, break_with)
     settings = Settings(messages, rate, size, break_with)
     results = rehearse(names, settings, report, keep, as_json, with_spark=is_spark(syphon))
@@ -64,11 +84,16 @@ def check(scenario: str, rate: float, report: Path | None, keep: Path | None, br
     from spillway.lab.scenarios import SCENARIOS
 
     if scenario != "all" and scenario not in SCENARIOS:
-        raise UsageError(f"--scenario {scenario}: must be all or one of {', '.join(SCENARIOS)}")
+        raise UsageError(f"--scenario {scenario}: must be all, random or one of {', '.join(SCENARIOS)}")
     if not math.isfinite(rate):
         raise UsageError(f"--rate {rate}: must be a number of messages a second, or 0")
     if break_with is not None and break_with not in BREAKS:
         raise UsageError(f"--break {break_with}: must be {', '.join(BREAKS)}")
+    check_files(report, keep)
+    return list(SCENARIOS) if scenario == "all" else [scenario]
+
+
+def check_files(report: Path | None, keep: Path | None) -> None:
     if keep is not None and keep.exists():
         raise UsageError(f"--keep {keep}: exists already; name a directory that does not")
     if report is not None:
@@ -76,7 +101,6 @@ def check(scenario: str, rate: float, report: Path | None, keep: Path | None, br
             raise UsageError(f"--report {report}: is a directory; name a file")
         if not report.absolute().parent.is_dir() or not os.access(report.absolute().parent, os.W_OK):
             raise UsageError(f"--report {report}: its directory is not there, or cannot be written to")
-    return list(SCENARIOS) if scenario == "all" else [scenario]
 
 
 def is_spark(syphon: str | None) -> bool:

@@ -8,7 +8,7 @@ async with await connect(connection_string) as connection:
         await receiver.complete(message)
 """
 
-from spillway.client.connection import Connection, connect
+from spillway.client.connection import Connection, connect, connect_host
 from spillway.client.connection_string import ConnectionString, parse_connection_string
 from spillway.client.credentials import (
     BearerCredential,
@@ -87,6 +87,7 @@ __all__ = [
     "Unauthorized",
     "WindowFull",
     "connect",
+    "connect_host",
     "encode_batch",
     "encode_batch_raw",
     "parse_connection_string",

@@ -13,14 +13,8 @@ from spillway.amqp.connection import ConnectionOptions
 from spillway.amqp.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED, SND_UNSETTLED, Source, Target
 from spillway.amqp.types import Symbol, UInt
 from spillway.client.authorisation import CBS, Authorisation
-from spillway.client.connection_string import ConnectionString, parse_connection_string
-from spillway.client.credentials import (
-    BearerCredential,
-    Credential,
-    SasCredential,
-    SignatureCredential,
-    TokenCredential,
-)
+from spillway.client.connection_string import ConnectionString, parse_connection_string, parse_host
+from spillway.client.credentials import AnyCredential, Credential, SasCredential, SignatureCredential, credential_of
 from spillway.client.errors import ClientError, ConnectionLost
 from spillway.client.link import within
 from spillway.client.management import Management
@@ -46,7 +40,7 @@ async def connect(
     *,
     ca_file: str | Path | None = None,
     tls: bool | None = None,
-    credential: Credential | TokenCredential | None = None,
+    credential: AnyCredential | None = None,
     operation_timeout: float = OPERATION_TIMEOUT_S,
 ) -> "Connection":
     """Connect to a namespace. TLS unless the string has `UseDevelopmentEmulator=true`; there is no way back to clear.
@@ -54,9 +48,36 @@ async def connect(
     With `TransportType=AmqpWebSockets` in the string AMQP goes inside a WebSocket.
 
     `ca_file` asks for TLS and trusts that authority alone. `credential` replaces the key of the string: anything
-    with a `get_token` like azure-identity's credentials, or one of this package's.
+    with a `get_token` like azure-identity's credentials, azure-core's key and signature, or one of this package's.
     """
-    target = parse_connection_string(connection_string)
+    return await _connect(parse_connection_string(connection_string), ca_file, tls, credential, operation_timeout)
+
+
+async def connect_host(
+    host: str,
+    credential: AnyCredential,
+    *,
+    ca_file: str | Path | None = None,
+    tls: bool = True,
+    websocket: bool = False,
+    operation_timeout: float = OPERATION_TIMEOUT_S,
+) -> "Connection":
+    """Connect to a namespace by its host name, `contoso.servicebus.windows.net`, and a credential, as `connect` does.
+
+    `websocket` puts AMQP inside a WebSocket.
+    """
+    name, port = parse_host(host)
+    target = ConnectionString(name, port, is_websocket=websocket)
+    return await _connect(target, ca_file, tls, credential, operation_timeout)
+
+
+async def _connect(
+    target: ConnectionString,
+    ca_file: str | Path | None,
+    tls: bool | None,
+    credential: AnyCredential | None,
+    operation_timeout: float,
+) -> "Connection":
     context = _tls_context(target, ca_file, tls)
     tokens = _credential(target, credential)
     loop = asyncio.get_running_loop()
@@ -286,11 +307,9 @@ def _tls_context(target: ConnectionString, ca_file: str | Path | None, tls: bool
     return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
 
 
-def _credential(target: ConnectionString, credential: Credential | TokenCredential | None) -> Credential:
-    if isinstance(credential, TokenCredential):
-        return BearerCredential(credential)
+def _credential(target: ConnectionString, credential: AnyCredential | None) -> Credential:
     if credential is not None:
-        return credential
+        return credential_of(credential)
     if target.key_name is not None and target.key is not None:
         return SasCredential(target.key_name, target.key)
     if target.signature is not None:

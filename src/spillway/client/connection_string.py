@@ -97,6 +97,12 @@ def parse_connection_string(text: str) -> ConnectionString:
     )
 
 
+def parse_host(host: str) -> tuple[str, int | None]:
+    """Host and port of a namespace as programs give it: `contoso.servicebus.windows.net`, with a scheme or without."""
+    text = host.strip()
+    return _host_and_port(_split_endpoint(text if "://" in text else f"sb://{text}"))
+
+
 def _split(text: str) -> dict[str, str]:
     if len(text) > CHARS_MAX:
         raise ValueError(f"a connection string has at most {CHARS_MAX} characters")

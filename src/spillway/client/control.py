@@ -32,13 +32,25 @@ class NotTrusted(ControlError):
 
 
 class ControlClient:
-    """`connection_string` needs a key with the right Manage. Raises ValueError, which repeats nothing of it."""
+    """`connection_string` needs a key with the right Manage. Raises ValueError, which repeats nothing of it.
 
-    def __init__(self, connection_string: str, ca_file: Path | None = None) -> None:
+    `https_port` is for TLS where the string names no port; without it the one of AMQP, where a broker of ours answers.
+    """
+
+    def __init__(
+        self,
+        connection_string: str,
+        ca_file: Path | None = None,
+        *,
+        https_port: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         self._parts = parse_connection_string(connection_string)
         if self._parts.key_name is None or self._parts.key is None:
             raise ValueError("a SharedAccessKeyName and a SharedAccessKey are needed")
         self._ca_file = ca_file
+        self._https_port = https_port
+        self._timeout_s = timeout_s
 
     def ask(
         self, method: str, resource: str, body: dict[str, Any] | None = None, query: dict[str, str] | None = None
@@ -52,6 +64,8 @@ class ControlClient:
         parts = self._parts
         assert parts.key_name is not None and parts.key is not None, "checked when it was made"
         port = parts.port_for(tls=not parts.is_emulator)
+        if parts.port is None and not parts.is_emulator:
+            port = self._https_port or port
         token = sign_sas(f"https://{parts.authority}", parts.key_name, parts.key, int(time.time()) + TOKEN_S)
         connection = self._connect(parts.address, port, parts.is_emulator)
         try:
@@ -68,9 +82,9 @@ class ControlClient:
 
     def _connect(self, host: str, port: int, is_clear_text: bool) -> http.client.HTTPConnection:
         if is_clear_text:
-            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+            return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
         context = ssl.create_default_context(cafile=None if self._ca_file is None else str(self._ca_file))
-        return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
+        return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=context)
 
 
 def read_answer(status: int, text: str) -> Any:

@@ -84,17 +84,76 @@ class SignatureCredential:
 
 
 class BearerCredential:
-    """Wraps a `TokenCredential`, synchronous or not."""
+    """Wraps a `TokenCredential`, synchronous or not. One whose `token_type` says that it signs is asked by audience."""
 
     def __init__(self, source: TokenCredential) -> None:
         self._source = source
+        kind = getattr(source, "token_type", None)
+        self._is_signature = kind in (SAS_TOKEN_TYPE, SAS_TOKEN_TYPE.encode())
 
     async def token_for(self, audience: str, now_s: float) -> Token:
+        scope = audience if self._is_signature else TOKEN_SCOPE
         if inspect.iscoroutinefunction(self._source.get_token):
-            answer = await self._source.get_token(TOKEN_SCOPE)
+            answer = await self._source.get_token(scope)
         else:  # it may well go to the network, so not on the loop
-            answer = await asyncio.to_thread(self._source.get_token, TOKEN_SCOPE)
-        return Token(answer.token, JWT_TOKEN_TYPE, float(answer.expires_on))
+            answer = await asyncio.to_thread(self._source.get_token, scope)
+            if inspect.isawaitable(answer):  # a coroutine function inside of something that is none
+                answer = await answer
+        kind = SAS_TOKEN_TYPE if self._is_signature else JWT_TOKEN_TYPE
+        return Token(answer.token, kind, float(answer.expires_on))
+
+
+@runtime_checkable
+class NamedKey(Protocol):
+    """azure-core's `AzureNamedKeyCredential`: a key that may be replaced while it is in use."""
+
+    @property
+    def named_key(self) -> tuple[str, str]: ...
+
+
+@runtime_checkable
+class Signature(Protocol):
+    """azure-core's `AzureSasCredential`: a signature that may be replaced while it is in use."""
+
+    @property
+    def signature(self) -> str: ...
+
+
+class NamedKeyCredential:
+    """Signs with the key that a `NamedKey` has at that moment."""
+
+    def __init__(self, source: NamedKey) -> None:
+        self._source = source
+
+    async def token_for(self, audience: str, now_s: float) -> Token:
+        name, key = self._source.named_key
+        return await SasCredential(name, key).token_for(audience, now_s)
+
+
+class ReplaceableSignature:
+    """The signature that a `Signature` has at that moment."""
+
+    def __init__(self, source: Signature) -> None:
+        self._source = source
+
+    async def token_for(self, audience: str, now_s: float) -> Token:
+        return await SignatureCredential(self._source.signature).token_for(audience, now_s)
+
+
+AnyCredential = Credential | TokenCredential | NamedKey | Signature
+
+
+def credential_of(given: AnyCredential) -> Credential:
+    """Whatever programs hand to the official SDK, or one of ours. `ValueError` for anything else."""
+    if isinstance(given, NamedKey):
+        return NamedKeyCredential(given)
+    if isinstance(given, Signature):
+        return ReplaceableSignature(given)
+    if isinstance(given, TokenCredential):
+        return BearerCredential(given)
+    if callable(getattr(given, "token_for", None)):
+        return given
+    raise ValueError(f"credential: a {type(given).__name__} is none that is known here")
 
 
 def sign_sas(audience: str, key_name: str, key: str, expires_s: int) -> str:

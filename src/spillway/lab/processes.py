@@ -42,6 +42,11 @@ class Process:
     def is_running(self) -> bool:
         return self._child is not None and self._child.poll() is None
 
+    @property
+    def pid(self) -> int | None:
+        """While it runs."""
+        return self._child.pid if self._child is not None and self.is_running else None
+
     def spawn(self) -> None:
         self._log_file = self.log.open("ab")
         self._child = subprocess.Popen(

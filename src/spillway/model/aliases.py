@@ -5,7 +5,6 @@ destination, as application properties of these names. Every syphon reads them h
 messages and dead-letter the same ones for the same reasons.
 """
 
-import json
 from typing import Final
 
 from spillway.model.limits import SCHEDULED_MS_MAX
@@ -14,10 +13,7 @@ PATH: Final = "x-ms-path"
 SESSION_ID: Final = "x-ms-sessionid"
 TIME_TO_LIVE: Final = "x-ms-timetolive"  # long, ms
 SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"  # timestamp
-TYPES: Final = "x-spillway-types"  # what the SDK forgets of values, see paired/types.py
-ALIASES: Final = (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED, TYPES)
-_NOTES_BY_KEY: Final = ("p", "a", "d", "f")  # of application properties, annotations of both kinds, footer
-_NOTES_OF_ONE: Final = ("b", "m", "c")  # of the body and the two ids
+ALIASES: Final = (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED)
 
 TTL_UINT_MAX: Final = 4_294_967_295  # what fits the header; a longer life is written as two times in the properties
 EXPIRY_MS_MAX: Final = 253_402_243_199_000  # the last day of the year 9999, as the SDK caps it
@@ -26,7 +22,6 @@ LONG_MAX: Final = 2**63 - 1  # of AMQP
 # Why a message is dead-lettered.
 PATH_MISSING: Final = "PathMissing"
 ALIAS_OF_WRONG_TYPE: Final = "AliasOfWrongType"
-PROPERTY_NAME_NOT_TEXT: Final = "PropertyNameNotText"
 
 
 class Malformed(Exception):
@@ -41,14 +36,11 @@ class Malformed(Exception):
 class Aliases:
     """What a message in the backlog says of itself, checked."""
 
-    def __init__(
-        self, path: str, session_id: str | None, ttl_ms: int | None, due_ms: int | None, notes: dict[str, object]
-    ) -> None:
+    def __init__(self, path: str, session_id: str | None, ttl_ms: int | None, due_ms: int | None) -> None:
         self.path = path
         self.session_id = session_id
         self.ttl_ms = ttl_ms
         self.due_ms = due_ms
-        self.notes = notes
 
 
 def read_aliases(properties: dict[str, object]) -> Aliases:
@@ -61,45 +53,7 @@ def read_aliases(properties: dict[str, object]) -> Aliases:
         _text_of(properties, SESSION_ID),
         _number_of(properties, TIME_TO_LIVE, LONG_MAX),
         _number_of(properties, SCHEDULED, SCHEDULED_MS_MAX),
-        _notes_of(properties),
     )
-
-
-def _notes_of(properties: dict[str, object]) -> dict[str, object]:
-    written = _text_of(properties, TYPES)
-    if written is None:
-        return {}
-    try:
-        notes: object = json.loads(written)
-    except (ValueError, RecursionError):
-        notes = None
-    if not isinstance(notes, dict) or not _are_notes(notes):
-        raise Malformed(ALIAS_OF_WRONG_TYPE, f"The property '{TYPES}' is not what a paired sender writes.")
-    return notes
-
-
-def _are_notes(notes: dict[str, object]) -> bool:
-    """Whether they have the shape that paired/types.py gives them: a note is the name of a type, or says by index or
-    by key what is noted of the values inside. Names that nobody knows are left to who uses them."""
-    waiting: list[object] = []
-    for name, part in notes.items():
-        if name in _NOTES_BY_KEY:
-            if not isinstance(part, dict):
-                return False
-            waiting.extend(part.values())
-        elif name in _NOTES_OF_ONE:
-            waiting.append(part)
-    while waiting:  # no recursion: how deep it goes is not ours to choose
-        note = waiting.pop()
-        if isinstance(note, str):
-            continue
-        if not isinstance(note, dict) or len(note) != 1:
-            return False
-        inside = note.get("l", note.get("m"))
-        if not isinstance(inside, dict):
-            return False
-        waiting.extend(inside.values())
-    return True
 
 
 def _text_of(properties: dict[str, object], name: str) -> str | None:

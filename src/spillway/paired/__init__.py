@@ -17,19 +17,22 @@ from spillway.paired.errors import (
 from spillway.paired.event_file import EventFile
 from spillway.paired.events import Event
 from spillway.paired.factory import MessagingFactory
+from spillway.paired.failures import Blame, FailoverPolicy, Failure
 from spillway.paired.manager import NamespaceManager
+from spillway.paired.namespace import DivertedSequenceNumber
 from spillway.paired.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
-from spillway.paired.policy import FailoverPolicy, Verdict
-from spillway.paired.sender import DivertedSequenceNumber, MessageSender
+from spillway.paired.sender import MessageSender
 
 __all__ = [
     "BacklogUnavailableError",
+    "Blame",
     "DivertedSequenceNumber",
     "EntityFailed",
     "Event",
     "EventFile",
     "FactoryClosed",
     "FailoverPolicy",
+    "Failure",
     "MessageSender",
     "MessagingError",
     "MessagingFactory",
@@ -40,5 +43,4 @@ __all__ = [
     "SchedulingError",
     "SendAvailabilityPairedNamespaceOptions",
     "TopicClient",
-    "Verdict",
 ]

@@ -1,66 +1,52 @@
-"""A message on its way to the backlog and home again.
+"""A message on its way to the backlog.
 
 Session, time to live and due time would make the backlog treat messages differently from one another, and its own path
 would be lost. So they are cleared, and kept as application properties under names of their own (contract E1 to E7); the
-syphon puts them back. Nothing here sends or receives: the syphon on Spark restores by the same rules.
+syphon, which copies bytes, puts them back. What is hidden from the backlog so is checked here, or a message that its
+own entity would refuse were told to be safe; and what the aliases need of the room is counted in (E8).
 """
 
 import datetime
+import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
+from azure.servicebus.exceptions import MessageSizeExceededError
 
-from spillway.model.aliases import (
-    ALIASES,
-    EXPIRY_MS_MAX,
-    PATH,
-    PROPERTY_NAME_NOT_TEXT,
-    SCHEDULED,
-    SESSION_ID,
-    TIME_TO_LIVE,
-    TTL_UINT_MAX,
-    TYPES,
-    Malformed,
-    read_aliases,
+from spillway.model.aliases import ALIASES, PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
+from spillway.model.limits import (
+    PARTITION_KEY_CHARS_MAX,
+    PROPERTIES_BYTES_MAX,
+    SCHEDULED_MS_MAX,
+    SESSION_ID_CHARS_MAX,
 )
-from spillway.paired.types import (
-    EPOCH,
-    Inexpressible,
-    is_typed,
-    note_of,
-    note_of_body,
-    notes_of,
-    restored_body,
-    restored_map,
-    text,
+from spillway.paired.messages import (
+    MESSAGE_OVERHEAD_BYTES,
+    Outgoing,
+    body_bytes,
+    due_ms_of,
+    is_scheduled,
+    partition_key_of,
+    raw_of,
+    session_id_of,
+    to_ms,
+    ttl_ms_of,
     typed,
-    write_notes,
 )
 
-_SCHEDULED_ANNOTATION: Final = "x-opt-scheduled-enqueue-time"
-# What a broker adds to a message that it hands out; none of it was the sender's.
-BROKER_ANNOTATIONS: Final = frozenset(
-    {
-        "x-opt-enqueued-time",
-        "x-opt-sequence-number",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-locked-until",
-        "x-opt-message-state",
-        "x-opt-deadletter-source",
-        _SCHEDULED_ANNOTATION,
-    }
-)
-_LOCK_TOKEN: Final = "x-opt-lock-token"
+BATCH_BYTES_MAX: Final = 262_144  # Azure Standard
+SMALL_BYTES_MAX: Final = BATCH_BYTES_MAX // 2
+_CHARACTER_BYTES: Final = 4  # UTF-8, at most
+_VALUE_BYTES: Final = 32  # of a number, a time, an id; and what stands around a text
+_SECTION_BYTES: Final = 12  # around the application properties: descriptor, map, size and count
+_SMALL_INTEGERS: Final = range(-128, 128)
 
 
-def raw_of(message: ServiceBusMessage | AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
-    return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
-
-
-def refuse_aliases(message: ServiceBusMessage | AmqpAnnotatedMessage) -> None:
-    """A property of the user's that is named like an alias could not be told from it: `ValueError`."""
-    properties = raw_of(message).application_properties
+def refuse_aliases(raw: AmqpAnnotatedMessage) -> None:
+    """A property of the user's that has such a name would be lost: `ValueError`."""
+    properties = raw.application_properties
     if not properties:
         return
     for name in ALIASES:
@@ -68,16 +54,33 @@ def refuse_aliases(message: ServiceBusMessage | AmqpAnnotatedMessage) -> None:
             raise ValueError(f"application_properties: '{name}' is the name of a property that pairing uses; rename it")
 
 
-# -- there --------------------------------------------------------------------------------------------------------
+class Batch:
+    """Messages that go together. `encoded` has them as the SDK sends them, if they are several."""
+
+    def __init__(self, messages: list[Outgoing], encoded: ServiceBusMessageBatch | None, is_too_large: bool) -> None:
+        self.messages = messages
+        self.encoded = encoded
+        self.is_too_large = is_too_large  # one message, larger than a batch may be
 
 
-def to_backlog(
-    message: ServiceBusMessage | AmqpAnnotatedMessage, path: str, due: datetime.datetime | None = None
-) -> AmqpAnnotatedMessage:
-    """A copy for the backlog; the message itself is left as it is. `due`: scheduled for then, whatever it says."""
+def for_backlog(messages: Sequence[Outgoing], path: str, due: datetime.datetime | None) -> list[Batch]:
+    """Copies in batches that a backlog queue takes, in order; the messages are left as they are.
+
+    `ValueError` for what its own entity would refuse, `MessageSizeExceededError` for what its aliases make too large.
+    """
+    batches = _split([to_backlog(message, path, due) for message in messages])
+    if any(batch.is_too_large for batch in batches):
+        raise MessageSizeExceededError(
+            message=f"message: with what the backlog must remember of it, it is larger than {BATCH_BYTES_MAX} bytes"
+        )
+    return batches
+
+
+def to_backlog(message: Outgoing, path: str, due: datetime.datetime | None = None) -> AmqpAnnotatedMessage:
+    """A copy for the backlog. `due`: scheduled for then, whatever it says."""
     raw = raw_of(message)
-    copy = _with_body(raw.body_type, _body(raw))
-    aliases: dict[str, Any] = {PATH: path}
+    _refuse_hidden(raw)
+    aliases: dict[str | bytes, Any] = {PATH: path}
     session_id = session_id_of(raw)
     if session_id is not None:
         aliases[SESSION_ID] = session_id
@@ -86,154 +89,90 @@ def to_backlog(
         aliases[TIME_TO_LIVE] = typed("LONG", ttl_ms)
     due_ms = due_ms_of(raw) if due is None else to_ms(due)
     if due_ms is not None:
+        if not 0 <= due_ms <= SCHEDULED_MS_MAX:
+            raise ValueError(f"scheduled_enqueue_time_utc: {due_ms} ms is no time between 1970 and 9999")
         aliases[SCHEDULED] = typed("TIMESTAMP", due_ms)
-    notes = write_notes(_notes(raw))
-    if notes is not None:
-        aliases[TYPES] = notes
-    copy.header = _header(raw, None)
-    copy.properties = _properties(raw, None, clears_times=ttl_ms is not None)
-    copy.application_properties = dict(raw.application_properties or {})
-    copy.application_properties.update(aliases)
-    copy.annotations = {key: value for key, value in (raw.annotations or {}).items() if not _is_scheduled(key)} or None
+    copy = _with_body(raw)
+    copy.header = _header(raw)
+    copy.properties = _properties(raw, clears_times=ttl_ms is not None)
+    copy.application_properties = {**(raw.application_properties or {}), **aliases}
+    copy.annotations = {key: value for key, value in (raw.annotations or {}).items() if not is_scheduled(key)} or None
     copy.delivery_annotations = dict(raw.delivery_annotations) if raw.delivery_annotations else None
     copy.footer = dict(raw.footer) if raw.footer else None
+    _refuse_properties_too_large(copy.application_properties)
     return copy
 
 
-def session_id_of(raw: AmqpAnnotatedMessage) -> str | None:
-    group_id = None if raw.properties is None else raw.properties.group_id
-    return None if group_id is None else text(group_id)
+# -- what would be refused at home ------------------------------------------------------------------------------------
 
 
-def partition_key_of(raw: AmqpAnnotatedMessage) -> str | None:
-    for key in (b"x-opt-partition-key", "x-opt-partition-key"):
-        value = (raw.annotations or {}).get(key)
-        if isinstance(value, (str, bytes)):
-            return text(value)
-    return None
+def _refuse_hidden(raw: AmqpAnnotatedMessage) -> None:
+    """The backlog sees no session id: what is wrong with it would be found out at home, when it is too late."""
+    session_id, partition_key = session_id_of(raw), partition_key_of(raw)
+    if session_id is not None and len(session_id) > SESSION_ID_CHARS_MAX:
+        raise ValueError(f"session_id: at most {SESSION_ID_CHARS_MAX} characters are allowed, not {len(session_id)}")
+    if partition_key is not None and len(partition_key) > PARTITION_KEY_CHARS_MAX:
+        raise ValueError(
+            f"partition_key: at most {PARTITION_KEY_CHARS_MAX} characters are allowed, not {len(partition_key)}"
+        )
+    if session_id is not None and partition_key is not None and session_id != partition_key:
+        raise ValueError("partition_key: it must be the session_id, if the message has both")
 
 
-def due_ms_of(raw: AmqpAnnotatedMessage) -> int | None:
-    """When it is scheduled for, in whichever way that was written."""
-    for key, value in (raw.annotations or {}).items():
-        if not _is_scheduled(key) or value is None:
-            continue
-        if is_typed(value):
-            value = value["VALUE"]
-        if isinstance(value, datetime.datetime):
-            return to_ms(value)
-        if isinstance(value, int):
-            return value
-        raise TypeError(f"{_SCHEDULED_ANNOTATION}: a time is needed, not {type(value).__name__}")
-    return None
+def _refuse_properties_too_large(properties: Mapping[Any, Any]) -> None:
+    size = _SECTION_BYTES
+    for key, value in properties.items():
+        size += _encoded_bytes(key) + _encoded_bytes(value)
+    if size > PROPERTIES_BYTES_MAX:
+        raise MessageSizeExceededError(
+            message="message: with what the backlog must remember of it, its application properties have "
+            f"{size} bytes; at most {PROPERTIES_BYTES_MAX} are allowed"
+        )
 
 
-def ttl_ms_of(raw: AmqpAnnotatedMessage) -> int | None:
-    """The time to live as it was asked for: a long one is two times in the properties, its header the most it holds."""
-    if raw.header is None or raw.header.time_to_live is None:
-        return None
-    ttl_ms = int(raw.header.time_to_live)
-    properties = raw.properties
-    if ttl_ms >= TTL_UINT_MAX and properties is not None and properties.absolute_expiry_time is not None:
-        created = properties.creation_time
-        if created is not None:
-            return int(properties.absolute_expiry_time) - int(created)
-    return ttl_ms
+def _encoded_bytes(value: Any) -> int:
+    """As the SDK encodes a property; a few bytes more at most."""
+    if value is None:
+        return 1
+    if isinstance(value, bool):
+        return 2
+    if isinstance(value, int):
+        return 2 if value in _SMALL_INTEGERS else 5
+    if isinstance(value, (str, bytes, bytearray)):
+        size = len(value.encode(errors="replace")) if isinstance(value, str) else len(value)
+        return size + (2 if size < 256 else 5)
+    if isinstance(value, (uuid.UUID, float, datetime.datetime)):
+        return 17 if isinstance(value, uuid.UUID) else 9
+    if isinstance(value, dict) and set(value) == {"TYPE", "VALUE"}:
+        return max(9, _encoded_bytes(value["VALUE"]))
+    if isinstance(value, dict):
+        return 9 + sum(_encoded_bytes(key) + _encoded_bytes(each) for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return 9 + sum(map(_encoded_bytes, value))
+    return 17
 
 
-def to_ms(moment: datetime.datetime) -> int:
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-    return (aware - EPOCH) // datetime.timedelta(milliseconds=1)
+# -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def from_ms(moment_ms: int) -> datetime.datetime:
-    return EPOCH + datetime.timedelta(milliseconds=moment_ms)
+def _with_body(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    if raw.body_type is AmqpMessageBodyType.DATA:
+        return AmqpAnnotatedMessage(data_body=list(raw.body))
+    if raw.body_type is AmqpMessageBodyType.SEQUENCE:
+        return AmqpAnnotatedMessage(sequence_body=list(raw.body))
+    return AmqpAnnotatedMessage(value_body=raw.body)
 
 
-def _notes(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
-    properties = raw.properties
-    annotations = {key: value for key, value in (raw.annotations or {}).items() if not _is_scheduled(key)}
-    return {
-        "p": notes_of(raw.application_properties, bytes_are_text=True),
-        "a": notes_of(annotations),
-        "d": notes_of(raw.delivery_annotations),
-        "f": notes_of(raw.footer),
-        "b": None if raw.body_type is AmqpMessageBodyType.DATA else note_of_body(_body(raw)),
-        "m": None if properties is None else note_of(properties.message_id),
-        "c": None if properties is None else note_of(properties.correlation_id),
-    }
-
-
-# -- and back -----------------------------------------------------------------------------------------------------
-
-
-def restore(message: ServiceBusReceivedMessage, age_ms: int | None = None) -> tuple[str, AmqpAnnotatedMessage]:
-    """Where it belongs, and the message as it was. `age_ms`: what the backlog took of its life, if that counts.
-
-    `Malformed` if nobody can know where it belongs, `Inexpressible` if the SDK cannot send it as it was.
-    """
-    raw = message.raw_amqp_message
-    given = raw.application_properties or {}
-    try:
-        properties = {text(key): value for key, value in given.items()}
-    except Inexpressible as error:
-        raise Malformed(PROPERTY_NAME_NOT_TEXT, f"The message has a property whose name is no text: {error}.") from None
-    aliases = read_aliases(properties)
-    notes: dict[str, Any] = aliases.notes
-    is_data = raw.body_type is AmqpMessageBodyType.DATA
-    home = _with_body(raw.body_type, _body(raw) if is_data else restored_body(_body(raw), notes.get("b")))
-    ttl_ms = aliases.ttl_ms if aliases.ttl_ms is None or age_ms is None else max(1, aliases.ttl_ms - age_ms)
-    home.header = _header(raw, ttl_ms)
-    standard = _properties(raw, notes, clears_times=False)
-    standard.group_id = aliases.session_id
-    _set_long_life(standard, ttl_ms)
-    home.properties = standard
-    own = {name: value for name, value in properties.items() if name not in ALIASES}
-    home.application_properties = restored_map(own, notes.get("p", {})) or None
-    annotations = {key: value for key, value in (raw.annotations or {}).items() if text(key) not in BROKER_ANNOTATIONS}
-    own_annotations = restored_map(annotations, notes.get("a", {}))
-    if aliases.due_ms is not None:
-        own_annotations[_SCHEDULED_ANNOTATION] = typed("TIMESTAMP", aliases.due_ms)
-    home.annotations = own_annotations or None
-    delivery = {key: value for key, value in (raw.delivery_annotations or {}).items() if text(key) != _LOCK_TOKEN}
-    home.delivery_annotations = restored_map(delivery, notes.get("d", {})) or None
-    home.footer = restored_map(raw.footer, notes.get("f", {})) or None
-    return aliases.path, home
-
-
-# -- parts --------------------------------------------------------------------------------------------------------
-
-
-def _body(raw: AmqpAnnotatedMessage) -> Any:
-    """Data sections, sequence sections, or one value."""
-    return raw.body if raw.body_type is AmqpMessageBodyType.VALUE else list(raw.body)
-
-
-def _with_body(kind: AmqpMessageBodyType, body: Any) -> AmqpAnnotatedMessage:
-    if kind is AmqpMessageBodyType.DATA:
-        return AmqpAnnotatedMessage(data_body=body)
-    if kind is AmqpMessageBodyType.SEQUENCE:
-        return AmqpAnnotatedMessage(sequence_body=body)
-    return AmqpAnnotatedMessage(value_body=body)
-
-
-def _header(raw: AmqpAnnotatedMessage, ttl_ms: int | None) -> AmqpMessageHeader:
+def _header(raw: AmqpAnnotatedMessage) -> AmqpMessageHeader:
     found = raw.header or AmqpMessageHeader()
-    header = AmqpMessageHeader(durable=found.durable, first_acquirer=found.first_acquirer, priority=found.priority)
-    header.time_to_live = None if ttl_ms is None else min(ttl_ms, TTL_UINT_MAX)
-    return header
+    return AmqpMessageHeader(durable=found.durable, first_acquirer=found.first_acquirer, priority=found.priority)
 
 
-def _properties(
-    raw: AmqpAnnotatedMessage, notes: dict[str, Any] | None, *, clears_times: bool
-) -> AmqpMessageProperties:
-    """`notes` None: as they are to be sent; else as they were read, ids turned back into what they were."""
+def _properties(raw: AmqpAnnotatedMessage, *, clears_times: bool) -> AmqpMessageProperties:
     found = raw.properties or AmqpMessageProperties()
-    is_read = notes is not None
-    notes = notes or {}
     return AmqpMessageProperties(
-        message_id=_identity(found.message_id, notes.get("m")) if is_read else found.message_id,
-        correlation_id=_identity(found.correlation_id, notes.get("c")) if is_read else found.correlation_id,
+        message_id=found.message_id,
+        correlation_id=found.correlation_id,
         user_id=found.user_id,
         to=found.to,
         subject=found.subject,
@@ -248,20 +187,56 @@ def _properties(
     )
 
 
-def _identity(value: Any, note: Any) -> Any:
-    """The SDK tells a text from a binary id by the Python type alone."""
-    if isinstance(value, bytes) and note != "BINARY":
-        return text(value)
-    return value
+# -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def _set_long_life(properties: AmqpMessageProperties, ttl_ms: int | None) -> None:
-    """A life that the header cannot hold, as the SDK writes it. Its clock starts again at the primary."""
-    if ttl_ms is not None and ttl_ms > TTL_UINT_MAX:
-        now_ms = to_ms(datetime.datetime.now(datetime.UTC))
-        properties.creation_time = now_ms
-        properties.absolute_expiry_time = min(EXPIRY_MS_MAX, now_ms + ttl_ms)
+def _split(messages: Sequence[AmqpAnnotatedMessage]) -> list[Batch]:
+    """In batches that fit, in order. What is too large even alone is one that says so."""
+    if len(messages) == 1 and is_surely_small(messages[0]):
+        return [Batch([messages[0]], None, False)]
+    batches: list[Batch] = []
+    for message in messages:
+        if not (batches and _added(batches[-1], message)):
+            batches.append(Batch([], ServiceBusMessageBatch(max_size_in_bytes=BATCH_BYTES_MAX), False))
+            if not _added(batches[-1], message):
+                batches[-1] = Batch([message], None, True)
+    for batch in batches:
+        if len(batch.messages) == 1:
+            batch.encoded = None  # alone it needs no envelope
+    return batches
 
 
-def _is_scheduled(key: object) -> bool:
-    return key in (_SCHEDULED_ANNOTATION, _SCHEDULED_ANNOTATION.encode())
+def _added(batch: Batch, message: AmqpAnnotatedMessage) -> bool:
+    if batch.encoded is None:
+        return False
+    try:
+        batch.encoded.add_message(message)
+    except MessageSizeExceededError:
+        return False
+    batch.messages.append(message)
+    return True
+
+
+def is_surely_small(raw: AmqpAnnotatedMessage) -> bool:
+    """Whether it need not be encoded to know that it is far below the limit. No means: perhaps."""
+    if raw.body_type is not AmqpMessageBodyType.DATA or raw.annotations or raw.delivery_annotations or raw.footer:
+        return False
+    size = MESSAGE_OVERHEAD_BYTES + body_bytes(raw)
+    for key, value in (raw.application_properties or {}).items():
+        size += _size_at_most(key) + _size_at_most(value)
+    if raw.properties is not None:
+        for value in raw.properties.values():
+            size += _size_at_most(value)
+    return size <= SMALL_BYTES_MAX
+
+
+def _size_at_most(value: Any) -> int:
+    if isinstance(value, str):
+        return _CHARACTER_BYTES * len(value) + _VALUE_BYTES
+    if isinstance(value, (bytes, bytearray)):
+        return len(value) + _VALUE_BYTES
+    if isinstance(value, dict):  # a value with its type: the SDK's `{"TYPE": ..., "VALUE": ...}`, or a map
+        return sum(_size_at_most(key) + _size_at_most(each) for key, each in value.items()) + _VALUE_BYTES
+    if isinstance(value, (list, tuple)):
+        return sum(map(_size_at_most, value)) + _VALUE_BYTES
+    return _VALUE_BYTES

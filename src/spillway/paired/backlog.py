@@ -51,32 +51,40 @@ class BacklogQueue:
     cause: BaseException | None = None  # why it was taken out
 
 
-class BacklogUnavailable(Exception):
-    """No backlog queue takes messages. Never a false success: whoever sends hears it."""
-
-    def __init__(self, queues: list[BacklogQueue]) -> None:
-        each = "; ".join(f"{queue.path}: {queue.cause}" for queue in queues) or "there are none"
-        super().__init__(f"No backlog queue takes messages. {each}")
-        self.causes = {queue.path: queue.cause for queue in queues}
-
-
 class Rotation:
-    """The backlog queues of a factory. One that fails is out for every sender, for `cool_down_s` (D11, D12)."""
+    """The backlog queues of a factory. One that fails is out for every sender, for `cool_down_s` (D11, D12).
+
+    Out means tried last, not never: where none is in rotation, or those that are have just failed, the others are tried
+    one by one, the one that has been out for longest first. Cooling down spares a sender the wait for a queue that is
+    likely to fail; it is no reason to fail a caller who still has time.
+    """
 
     def __init__(self, paths: list[str], cool_down_s: float, chance: random.Random) -> None:
         self.queues = [BacklogQueue(path) for path in paths]
         self.cool_down_s = cool_down_s
         self.chance = chance
 
-    def choose(self, now_s: float, excluding: set[str]) -> BacklogQueue:
-        """Any one that is in rotation (D9), or `BacklogUnavailable` with the cause of each."""
-        usable = [queue for queue in self.queues if queue.out_until_s <= now_s and queue.path not in excluding]
-        if not usable:
-            raise BacklogUnavailable(self.queues)
-        return self.chance.choice(usable)
+    def choose(self, now_s: float, tried: set[str], own: BacklogQueue | None = None) -> BacklogQueue | None:
+        """`own` while it is in rotation; else any one that is (D9); else the next of the others. None: all tried."""
+        if own is not None and own.out_until_s <= now_s and own.path not in tried:
+            return own
+        untried = [queue for queue in self.queues if queue.path not in tried]
+        usable = [queue for queue in untried if queue.out_until_s <= now_s]
+        if usable:
+            return self.chance.choice(usable)
+        return min(untried, key=lambda queue: queue.out_until_s, default=None)
 
-    def is_in(self, queue: BacklogQueue, now_s: float) -> bool:
-        return queue.out_until_s <= now_s
+    def at(self, path: str) -> BacklogQueue:
+        (queue,) = [queue for queue in self.queues if queue.path == path]
+        return queue
+
+    def causes(self) -> str:
+        """Why each of them is out, for people; a cause that is the same for several is said once."""
+        together: dict[str, list[str]] = {}
+        for queue in self.queues:
+            if queue.cause is not None:
+                together.setdefault(str(queue.cause), []).append(queue.path)
+        return "; ".join(f"{', '.join(paths)}: {cause}" for cause, paths in together.items())
 
     def take_out(self, queue: BacklogQueue, cause: BaseException, now_s: float) -> bool:
         """Whether it was in rotation until now."""

@@ -1,14 +1,14 @@
 """The documents' clients: a queue's, which sends and receives, and a topic's, which sends."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
+from spillway.paired.namespace import Namespace
+from spillway.paired.pairing import PairingSlot
 from spillway.paired.sender import MessageSender
-
-if TYPE_CHECKING:
-    from spillway.paired.factory import MessagingFactory
 
 
 class TopicClient(MessageSender):
@@ -18,14 +18,17 @@ class TopicClient(MessageSender):
 class QueueClient(MessageSender):
     """Sends to a queue and receives from it: with the SDK's own receiver, on the primary (contract B5)."""
 
-    def __init__(self, factory: "MessagingFactory", path: str) -> None:
-        super().__init__(factory, path)
+    def __init__(
+        self, primary: Namespace, slot: PairingSlot, path: str, make_receiver: Callable[[str], ServiceBusReceiver]
+    ) -> None:
+        super().__init__(primary, slot, path)
+        self._make_receiver = make_receiver
         self._receiver: ServiceBusReceiver | None = None
 
     @property
     def receiver(self) -> ServiceBusReceiver:
         if self._receiver is None:
-            self._receiver = self.factory.create_message_receiver(self.path)
+            self._receiver = self._make_receiver(self.path)
         return self._receiver
 
     async def receive_messages(

@@ -7,15 +7,9 @@ its `__cause__`. What is the caller's own mistake (`ValueError`, `TypeError`, th
 
 from typing import Any
 
-from azure.servicebus.exceptions import (
-    OperationTimeoutError,
-    ServiceBusCommunicationError,
-    ServiceBusConnectionError,
-    ServiceBusError,
-    ServiceBusServerBusyError,
-)
+from azure.servicebus.exceptions import ServiceBusError
 
-_TRANSIENT = (OperationTimeoutError, ServiceBusConnectionError, ServiceBusCommunicationError, ServiceBusServerBusyError)
+from spillway.paired.failures import Failure
 
 
 class MessagingError(Exception):
@@ -54,7 +48,7 @@ class SchedulingError(MessagingError):
 _classes: dict[type, type] = {}
 
 
-def wrapped(error: BaseException, path: str) -> BaseException:
+def wrapped(error: Exception, path: str, failure: Failure) -> Exception:
     """The error as the caller gets it; raise it `from` the original."""
     if isinstance(error, MessagingError) or not isinstance(error, (ServiceBusError, OSError)):
         return error
@@ -65,7 +59,7 @@ def wrapped(error: BaseException, path: str) -> BaseException:
     twin: Any = Exception.__new__(both)
     twin.__dict__.update(error.__dict__)
     twin.args = error.args
-    twin.is_transient = isinstance(error, (*_TRANSIENT, OSError))
+    twin.is_transient = failure.is_retried or failure.is_busy
     twin.path = path
-    assert isinstance(twin, BaseException)
+    assert isinstance(twin, Exception)
     return twin

@@ -19,6 +19,7 @@ BACKLOG_QUEUE_READMITTED: Final = "backlog-queue-readmitted"
 BACKLOG_QUEUE_CREATED: Final = "backlog-queue-created"
 BACKLOG_QUEUE_DIFFERS: Final = "backlog-queue-differs"
 PAIRED: Final = "paired"
+PAIRING_FAILED: Final = "pairing-failed"
 SYPHONED: Final = "syphoned"
 SYPHON_KEPT: Final = "syphon-kept"
 SYPHON_DEAD_LETTERED: Final = "syphon-dead-lettered"
@@ -30,7 +31,7 @@ FAULTED: Final = "faulted"
 # Too many of these to be worth a line each at the usual level.
 _QUIET: Final = frozenset({DIVERTED, PINGED, SYPHONED, SYPHON_POLLED})
 _WARNED: Final = frozenset(
-    (SUSPECTED, FAILED_OVER, ENTITY_FAILED, BACKLOG_QUEUE_REMOVED, BACKLOG_QUEUE_DIFFERS, FAULTED)
+    (SUSPECTED, FAILED_OVER, ENTITY_FAILED, BACKLOG_QUEUE_REMOVED, BACKLOG_QUEUE_DIFFERS, PAIRING_FAILED, FAULTED)
     + (SYPHON_KEPT, SYPHON_DEAD_LETTERED, SYPHON_REPEATED, SYPHON_INTERRUPTED)
 )
 

@@ -8,6 +8,9 @@
 
 With an interval of zero the first qualifying failure fails over. All senders of a factory share the machine of an
 entity, and know nothing of other entities: those may sit on other nodes.
+
+An entity that a ping brought back is on trial until it has taken a message: a ping needs no room, and a queue that is
+full may answer it. Its first failure is a relapse, and fails over at once, whatever the interval.
 """
 
 import enum
@@ -51,6 +54,8 @@ class Machine:
         self.fail_over_at_s: float | None = None  # while suspect
         # Attempts remember the epoch they began in: one that began before a recovery says nothing about what is now.
         self.epoch = 0
+        self.is_on_trial = False  # back by a ping, and no message was taken since
+        self.relapses = 0  # in a row: fail-overs of an entity that was on trial
 
     def route(self) -> Route:
         if self.state is State.FAILED_OVER:
@@ -64,13 +69,19 @@ class Machine:
 
     def on_success(self, now_s: float) -> Change | None:
         """The primary accepted a message. Only a ping brings an entity back that was failed over."""
+        if not self.is_away:
+            self.is_on_trial = False
+            self.relapses = 0
+        self.is_on_trial = False
         return self._become(State.HEALTHY, now_s, None) if self.state is State.SUSPECT else None
 
     def on_failure(self, error: BaseException, epoch: int, now_s: float) -> Change | None:
         """A qualifying failure of an attempt that began in `epoch`."""
         if epoch != self.epoch or self.is_away:
             return None
-        if self.interval_s <= 0:
+        if self.is_on_trial:
+            self.relapses += 1
+        if self.interval_s <= 0 or self.is_on_trial:
             return self._become(State.FAILED_OVER, now_s, error)
         if self.state is State.SUSPECT:
             self.cause = error
@@ -85,7 +96,11 @@ class Machine:
         return None
 
     def on_ping_answered(self, now_s: float) -> Change | None:
-        return self._become(State.HEALTHY, now_s, None) if self.is_away else None
+        if not self.is_away:
+            return None
+        change = self._become(State.HEALTHY, now_s, None)
+        self.is_on_trial = True
+        return change
 
     def on_ping_failed(self, error: BaseException, is_lasting: bool, now_s: float) -> Change | None:
         if not self.is_away:
@@ -96,12 +111,15 @@ class Machine:
 
     def mark_healthy(self, now_s: float) -> Change | None:
         """The owner knows better."""
+        self.relapses = 0
+        self.is_on_trial = False
         return self._become(State.HEALTHY, now_s, None) if self.state is not State.HEALTHY else None
 
     def _become(self, after: State, now_s: float, cause: BaseException | None) -> Change:
         change = Change(self.path, self.state, after, now_s, cause)
         self.state = after
         self.cause = cause
+        self.is_on_trial = False
         if after is not State.SUSPECT:
             self.fail_over_at_s = None
         if after is State.HEALTHY:

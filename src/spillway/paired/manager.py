@@ -8,21 +8,34 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
 from spillway.paired.backlog import backlog_properties
-from spillway.paired.endpoints import host_of
+from spillway.paired.clear_text import ClearTextTransport
+from spillway.paired.endpoints import endpoint_of
+from spillway.paired.parameters import administration_credential, optional_file
+from spillway.paired.parameters import host as checked_host
 
 
 class NamespaceManager:
-    """Over the SDK's administration client; needs a key or credential with the right Manage."""
+    """Over the SDK's administration client; needs a key or credential with the right Manage.
+
+    It speaks HTTPS, or clear text if the connection string says `UseDevelopmentEmulator=true` and no certificate
+    authority is given.
+    """
 
     def __init__(self, host: str, credential: Any, *, ca_file: str | Path | None = None, **sdk_options: Any) -> None:
-        self.host = host
-        self.client = ServiceBusAdministrationClient(host, credential, **_options(ca_file, sdk_options))
+        self.host = checked_host("host", host)
+        options = _options(ca_file, sdk_options)
+        self.client = ServiceBusAdministrationClient(
+            host, administration_credential("credential", credential), **options
+        )
 
     @classmethod
     def from_connection_string(cls, conn_str: str, *, ca_file: str | Path | None = None, **sdk_options: Any) -> Self:
         manager = cls.__new__(cls)
-        manager.host = host_of(conn_str)
+        endpoint = endpoint_of(conn_str)
         options = _options(ca_file, sdk_options)
+        if endpoint.is_clear_text and not options.keys() & {"connection_verify", "transport"}:
+            options["transport"] = ClearTextTransport(**sdk_options)
+        manager.host = endpoint.host
         manager.client = ServiceBusAdministrationClient.from_connection_string(conn_str, **options)
         return manager
 
@@ -56,6 +69,7 @@ class NamespaceManager:
 
 
 def _options(ca_file: str | Path | None, sdk_options: dict[str, Any]) -> dict[str, Any]:
-    if ca_file is not None:
-        sdk_options.setdefault("connection_verify", str(ca_file))
-    return sdk_options
+    """The library owns the retries: the SDK's would keep the cause back until there is no time left to tell it."""
+    checked = optional_file("ca_file", ca_file)
+    trusted = {} if checked is None else {"connection_verify": checked}
+    return {"retry_total": 0, **trusted, **sdk_options}

@@ -2,17 +2,16 @@
 
 import datetime
 import random
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal, Protocol
 
-from spillway.paired.policy import FailoverPolicy
-
-if TYPE_CHECKING:
-    from spillway.paired.factory import MessagingFactory
-    from spillway.paired.manager import NamespaceManager
-    from spillway.paired.pairing import Pairing
+from spillway.paired.failures import FailoverPolicy
+from spillway.paired.manager import NamespaceManager
+from spillway.paired.namespace import Namespace
+from spillway.paired.parameters import choice, count, duration, entity_path, flag, instance
 
 BACKLOG_QUEUES: Final = 10
 BACKLOG_QUEUES_MAX: Final = 1_000
+ZERO: Final = datetime.timedelta(0)
 INTERVAL: Final = datetime.timedelta(minutes=1)
 INTERVAL_MAX: Final = datetime.timedelta(minutes=60)
 PING_INTERVAL: Final = datetime.timedelta(minutes=1)
@@ -23,6 +22,17 @@ LONG_POLL: Final = datetime.timedelta(minutes=15)  # contract F9
 LONG_POLL_MIN: Final = datetime.timedelta(seconds=1)
 
 
+class Paired(Protocol):
+    """What options know of the pairing that was made of them."""
+
+    is_closed: bool
+
+    @property
+    def backlog_queue_count(self) -> int: ...
+
+    def mark_path_healthy(self, path: str) -> None: ...
+
+
 class PairedNamespaceOptions:
     """The base of all kinds of pairing. There is one: `SendAvailabilityPairedNamespaceOptions`."""
 
@@ -31,13 +41,14 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     """Sends survive an outage of the primary: they go to backlog queues of a secondary namespace.
 
     `secondary_namespace_manager` makes the backlog queues, `messaging_factory` sends to them (and receives from them,
-    if `enable_syphon`); both are of the secondary. `backlog_queue_count` is, after pairing, how many there are.
+    if `enable_syphon`); both are of the secondary. Pairing changes nothing in options: those of a try that failed, or
+    of a factory that was closed, can be used again.
     """
 
     def __init__(
         self,
-        secondary_namespace_manager: "NamespaceManager",
-        messaging_factory: "MessagingFactory",
+        secondary_namespace_manager: NamespaceManager,
+        messaging_factory: Namespace,
         backlog_queue_count: int = BACKLOG_QUEUES,
         failover_interval: datetime.timedelta = INTERVAL,
         enable_syphon: bool = False,
@@ -50,39 +61,38 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         syphon_long_poll: datetime.timedelta = LONG_POLL,
         chance: random.Random | None = None,
     ) -> None:
-        from spillway.paired.factory import MessagingFactory
-        from spillway.paired.manager import NamespaceManager
-
-        if not isinstance(secondary_namespace_manager, NamespaceManager):
-            raise TypeError("secondary_namespace_manager must be a NamespaceManager of the secondary namespace")
-        if not isinstance(messaging_factory, MessagingFactory):
-            raise TypeError("messaging_factory must be a MessagingFactory of the secondary namespace")
-        if isinstance(backlog_queue_count, bool) or not isinstance(backlog_queue_count, int):
-            raise TypeError("backlog_queue_count must be an int")
-        if not 1 <= backlog_queue_count <= BACKLOG_QUEUES_MAX:
-            raise ValueError(f"backlog_queue_count must be 1 to {BACKLOG_QUEUES_MAX}, not {backlog_queue_count}")
-        _check("failover_interval", failover_interval, datetime.timedelta(0), INTERVAL_MAX)
-        _check("syphon_long_poll", syphon_long_poll, LONG_POLL_MIN, LONG_POLL)
-        _check("backlog_cool_down", backlog_cool_down, datetime.timedelta(0), INTERVAL_MAX)
-        if pending not in ("raise", "hold"):
-            raise ValueError(f"pending must be 'raise' or 'hold', not {pending!r}")
-        if ttl not in ("restart", "remaining"):
-            raise ValueError(f"ttl must be 'restart' or 'remaining', not {ttl!r}")
-        self.secondary_namespace_manager = secondary_namespace_manager
-        self.messaging_factory = messaging_factory
-        self.backlog_queue_count = backlog_queue_count
-        self.failover_interval = failover_interval
-        self.enable_syphon = bool(enable_syphon)
-        self.pending = pending
-        self.ttl = ttl
-        self.policy = policy or FailoverPolicy()
-        self.backlog_cool_down = backlog_cool_down
-        self.syphon_long_poll = syphon_long_poll
-        self.chance = chance or random.Random()
-        self.pairing: Pairing | None = None  # once paired
-        self.missed_backlog_paths: list[str] = []  # neither found nor made while pairing: others may use them
-        self._ping_primary_interval = PING_INTERVAL
+        self.secondary_namespace_manager: Final = instance(
+            "secondary_namespace_manager",
+            secondary_namespace_manager,
+            NamespaceManager,
+            "a NamespaceManager of the secondary namespace",
+        )
+        self.messaging_factory: Final = instance(
+            "messaging_factory", messaging_factory, Namespace, "a MessagingFactory of the secondary namespace"
+        )
+        self.asked_queue_count: Final = count("backlog_queue_count", backlog_queue_count, 1, BACKLOG_QUEUES_MAX)
+        self.failover_interval: Final = duration("failover_interval", failover_interval, ZERO, INTERVAL_MAX)
+        self.enable_syphon: Final = flag("enable_syphon", enable_syphon)
+        self.pending: Final[str] = choice("pending", pending, ("raise", "hold"))
+        self.ttl: Final[Literal["restart", "remaining"]] = choice("ttl", ttl, ("restart", "remaining"))
+        self.policy: Final = FailoverPolicy() if policy is None else _policy(policy)
+        self.backlog_cool_down: Final = duration("backlog_cool_down", backlog_cool_down, ZERO, INTERVAL_MAX)
+        self.syphon_long_poll: Final = duration("syphon_long_poll", syphon_long_poll, LONG_POLL_MIN, LONG_POLL)
+        self.chance: Final = random.Random() if chance is None else _chance(chance)
         self.ping_primary_interval = ping_primary_interval
+        self.pairing: Paired | None = None  # the last that was made of them
+        self.is_being_paired = False
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Only what may be set later is taken later: whatever is read once would be set in vain."""
+        if name in self.__dict__ and name not in _SETTABLE:
+            raise AttributeError(f"{name} cannot be set any more: make new options")
+        super().__setattr__(name, value)
+
+    @property
+    def backlog_queue_count(self) -> int:
+        """How many backlog queues there are (contract A18); before anything is paired, how many are asked for."""
+        return self.asked_queue_count if self.pairing is None else self.pairing.backlog_queue_count
 
     @property
     def ping_primary_interval(self) -> datetime.timedelta:
@@ -91,18 +101,27 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
 
     @ping_primary_interval.setter
     def ping_primary_interval(self, value: datetime.timedelta) -> None:
-        _check("ping_primary_interval", value, PING_INTERVAL_MIN, PING_INTERVAL_MAX)
-        self._ping_primary_interval = value
+        self._ping_primary_interval = duration("ping_primary_interval", value, PING_INTERVAL_MIN, PING_INTERVAL_MAX)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a factory is paired with them, or being paired, that has not been closed."""
+        return self.is_being_paired or (self.pairing is not None and not self.pairing.is_closed)
 
     def mark_path_healthy(self, path: str) -> None:
         """Send to this entity of the primary again, whatever the last failures said."""
+        checked = entity_path("path", path)
         if self.pairing is None:
-            raise ValueError(f"path: '{path}' cannot be marked healthy before the namespaces are paired")
-        self.pairing.mark_path_healthy(path)
+            raise ValueError(f"path: '{checked}' cannot be marked healthy before the namespaces are paired")
+        self.pairing.mark_path_healthy(checked)
 
 
-def _check(name: str, value: datetime.timedelta, least: datetime.timedelta, most: datetime.timedelta) -> None:
-    if not isinstance(value, datetime.timedelta):
-        raise TypeError(f"{name} must be a timedelta")
-    if not least <= value <= most:
-        raise ValueError(f"{name} must be {least} to {most}, not {value}")
+_SETTABLE: Final = frozenset({"pairing", "is_being_paired", "_ping_primary_interval"})
+
+
+def _policy(policy: object) -> FailoverPolicy:
+    return instance("policy", policy, FailoverPolicy, "a FailoverPolicy or None")
+
+
+def _chance(chance: object) -> random.Random:
+    return instance("chance", chance, random.Random, "a random.Random or None")

@@ -19,29 +19,34 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBu
 from spillway import paired
 from spillway.paired import (
     BacklogUnavailableError,
+    Blame,
     DivertedSequenceNumber,
     EntityFailed,
     Event,
     EventFile,
     FactoryClosed,
     FailoverPolicy,
+    Failure,
     MessagingError,
     PairedNamespaceOptions,
     PairingError,
     SchedulingError,
-    Verdict,
+    parameters,
 )
+from spillway.paired.attempts import State
 from spillway.paired.factory import split_subscription
 from spillway.paired.loop_thread import LOOP, Front
 
 __all__ = [
     "BacklogUnavailableError",
+    "Blame",
     "DivertedSequenceNumber",
     "EntityFailed",
     "Event",
     "EventFile",
     "FactoryClosed",
     "FailoverPolicy",
+    "Failure",
     "MessageSender",
     "MessagingError",
     "MessagingFactory",
@@ -52,7 +57,6 @@ __all__ = [
     "SchedulingError",
     "SendAvailabilityPairedNamespaceOptions",
     "TopicClient",
-    "Verdict",
 ]
 
 
@@ -238,13 +242,13 @@ class MessagingFactory(Front):
         """The SDK's blocking receiver, on this namespace: of a queue, or of `TOPIC/Subscriptions/NAME`."""
         self.check_process()
         self.inner.check_open()
+        topic, name = split_subscription(parameters.entity_path("path", path))
         if self._receiving_client is None:
             self._receiving_client = self._make_receiving_client()
-        topic, name = split_subscription(path)
         if name:
             receiver = self._receiving_client.get_subscription_receiver(topic, name, **options)
         else:
-            receiver = self._receiving_client.get_queue_receiver(path, **options)
+            receiver = self._receiving_client.get_queue_receiver(topic, **options)
         self._receivers.add(receiver)
         return receiver
 
@@ -256,10 +260,23 @@ class MessagingFactory(Front):
 
     def pair_namespace(self, options: "SendAvailabilityPairedNamespaceOptions") -> None:
         """When it returns, the pairing acts on every sender and client of this factory. Do not send before."""
-        if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
-            raise TypeError("options must be SendAvailabilityPairedNamespaceOptions of spillway.paired.sync")
         self.check_process()
-        LOOP.run(self.inner.pair_namespace(options.inner))
+        LOOP.run(self.inner.pair_namespace(_inner_of(options)))
+
+    def pair_namespace_in_background(self, options: "SendAvailabilityPairedNamespaceOptions") -> None:
+        """Try until it is paired, refused for good or closed; sends go to the primary alone meanwhile."""
+        inner = _inner_of(options)
+        self.call(lambda: self.inner.pair_namespace_in_background(inner))
+
+    @property
+    def pairing_state(self) -> State:
+        """`unpaired`, `pairing` or `paired`."""
+        return self.inner.pairing_state
+
+    @property
+    def pairing_error(self) -> BaseException | None:
+        """Why the last attempt to pair failed; nothing once it is paired."""
+        return self.inner.pairing_error
 
     @property
     def counters(self) -> Counter[str]:
@@ -323,12 +340,15 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         *positional: Any,
         **options: Any,
     ) -> None:
-        if not isinstance(secondary_namespace_manager, NamespaceManager):
-            raise TypeError("secondary_namespace_manager must be a NamespaceManager of spillway.paired.sync")
-        if not isinstance(messaging_factory, MessagingFactory):
-            raise TypeError("messaging_factory must be a MessagingFactory of spillway.paired.sync")
-        self.secondary_namespace_manager = secondary_namespace_manager
-        self.messaging_factory = messaging_factory
+        self.secondary_namespace_manager = parameters.instance(
+            "secondary_namespace_manager",
+            secondary_namespace_manager,
+            NamespaceManager,
+            "a NamespaceManager of spillway.paired.sync",
+        )
+        self.messaging_factory = parameters.instance(
+            "messaging_factory", messaging_factory, MessagingFactory, "a MessagingFactory of spillway.paired.sync"
+        )
         self.inner = paired.SendAvailabilityPairedNamespaceOptions(
             secondary_namespace_manager.inner, messaging_factory.inner, *positional, **options
         )
@@ -355,6 +375,16 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
 
     def mark_path_healthy(self, path: str) -> None:
         self.messaging_factory.call(lambda: self.inner.mark_path_healthy(path))
+
+
+def _inner_of(options: object) -> paired.SendAvailabilityPairedNamespaceOptions:
+    checked = parameters.instance(
+        "options",
+        options,
+        SendAvailabilityPairedNamespaceOptions,
+        "SendAvailabilityPairedNamespaceOptions of spillway.paired.sync",
+    )
+    return checked.inner
 
 
 _OWN_OPTIONS: Final = frozenset(

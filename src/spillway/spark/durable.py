@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from spillway.spark.crash import COMPLETED, RECEIVED, SENT, crash_at, variables
 from spillway.spark.options import Access
 from spillway.spark.settle import settle_on_executor
+from spillway.syphon.crash import COMPLETED, RECEIVED, SENT, crash_at, variables
 
 FILE: Final = "file"
 RESULT: Final = "entity string, settled long, lost long"

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from spillway.client import ClientError, Connection, EntityNotFound, Management, NotAllowed, Unauthorized, connect
 from spillway.spark.options import Access
+from spillway.syphon.depths import Backlogs
 
 T = TypeVar("T")
 Key = tuple[str, str, float, str]  # connection string, certificate file, time-out, purpose
@@ -106,6 +107,11 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def backlogs_of(secondary: Access, name: str, probes: int) -> Backlogs:
+    """The backlog queues of a primary, asked over a connection that is kept. To be run on the hub's loop."""
+    return Backlogs(secondary.resolve(), secondary.ca_file, name, probes, lambda: hub().connection(secondary))
 
 
 class NamespaceError(RuntimeError):

@@ -5,12 +5,11 @@ An error names the option and what is allowed, and never repeats a value that co
 
 import difflib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
+from spillway.client import secrets
 from spillway.client.connection_string import parse_connection_string
 
 BROWSE: Final = "browse"
@@ -35,7 +34,6 @@ ENTITIES_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 1_000
 MESSAGES_MAX: Final = 10_000_000
 SEQUENCE_NUMBER_MAX: Final = 2**63 - 1
-SECRET_BYTES_MAX: Final = 16_384
 HOLDER_MAX: Final = 100
 
 READ: Final = "read"
@@ -129,28 +127,10 @@ def checked(text: str, where: str) -> str:
 
 def read_secret(name: str) -> str:
     """`env:NAME` or `NAME`: an environment variable; `file:PATH`: a file, as Kubernetes mounts secrets."""
-    if name.startswith("file:"):
-        path = name.removeprefix("file:")
-        try:
-            with Path(path).open("rb") as file:
-                data = file.read(SECRET_BYTES_MAX + 1)
-        except OSError as error:
-            raise OptionError(f"secretName={name}: the file cannot be read here: {error.strerror}") from None
-        try:
-            text = data.decode().strip()
-        except UnicodeDecodeError:
-            text = ""
-        if not text or len(data) > SECRET_BYTES_MAX:
-            raise OptionError(f"secretName={name}: the file does not hold a connection string")
-        return text
-    variable = name.removeprefix("env:")
-    text = os.environ.get(variable, "").strip()
-    if not text:
-        raise OptionError(
-            f"secretName={name}: there is no environment variable {variable} in this process; "
-            "env:NAME names one, file:PATH a file"
-        )
-    return text
+    try:
+        return secrets.read_secret(name)
+    except ValueError as error:
+        raise OptionError(f"secretName={error}") from None
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The stream behind the syphon: a batch of it moves messages, and its rows are counts.
 
 The driver's half looks how deep the backlog queues are and shares a batch out to tasks. A task, on an executor,
-receives, sends and completes (`move.py`); no message passes through the driver or the Java machine. A share says how
-many messages of which queue, not which ones: a task that is tried again gets others, and what its dead predecessor had
-locked comes back by itself.
+receives, sends and completes (`syphon/move.py`); no message passes through the driver or the Java machine. A share says
+how many messages of which queue, not which ones: a task that is tried again gets others, and what its dead predecessor
+had locked comes back by itself.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from spillway.client import ClientError
-from spillway.spark.crash import variables
-from spillway.spark.depths import Backlogs, Depth, SecondaryError
-from spillway.spark.link import hub
-from spillway.spark.move import IDLE_S, Moved, MoveOptions, Share, move
+from spillway.spark.link import backlogs_of, hub
 from spillway.spark.options import Access
-from spillway.spark.restore import Ttl
-from spillway.spark.tally import KEPT, Count, reason_of
+from spillway.syphon.crash import variables
+from spillway.syphon.depths import Depth, SecondaryError
+from spillway.syphon.move import IDLE_S, Moved, MoveOptions, Share, move
+from spillway.syphon.outcomes import KEPT, Count, reason_of
+from spillway.syphon.restore import Ttl
 
 FORMAT: Final = "spillway-syphon"
 # Spark hides the values of options whose names say that they are secret.
@@ -145,7 +145,8 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _depths(self) -> list[Depth]:
         plan = self.plan
-        return Backlogs(hub(), plan.secondary, plan.name, len(plan.backlogs)).depths(plan.backlogs)
+        backlogs = backlogs_of(plan.secondary, plan.name, len(plan.backlogs))
+        return hub().run(backlogs.depths(plan.backlogs))
 
     def _total(self, depths: Sequence[Depth]) -> int:
         """A queue of unknown depth may hold a whole batch."""
@@ -211,7 +212,7 @@ def run_task(plan: SyphonPlan, partition: SyphonPartition) -> Iterator[tuple[Any
         raise RuntimeError(f"the backlog is not emptied: {moved.error}") from moved.error
     about = (attempt, partition.index, socket.gethostname(), os.getpid())
     # While one watches, a namespace that is away is no reason for the query to die: the next batch finds it back.
-    counts = list(moved.tally.counts())
+    counts = list(moved.outcomes.counts())
     if moved.error is not None or not counts:
         counts.append(Count("", "", "", reason_of(moved.error) if moved.error is not None else "", 0, 0))
     for count in counts:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.client import ClientError, parse_connection_string
 from spillway.model.texts import count_text
 from spillway.spark.captured import BATCH, DAY, DAY_OF, ENTITY
-from spillway.spark.crash import AT
 from spillway.spark.durable import FILE, RESULT, die_when_received, local_path, settle_durable
 from spillway.spark.java import SparkMissing
 from spillway.spark.link import NamespaceError
@@ -36,6 +35,7 @@ from spillway.spark.queries import stopped_by_signals, wait_for_end
 from spillway.spark.reasons import reason_of
 from spillway.spark.remains import Remains
 from spillway.spark.session import Say, build_session, say_on_stderr
+from spillway.syphon.crash import AT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

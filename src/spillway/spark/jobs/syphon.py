@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client import ClientError
 from spillway.model.texts import count_text
-from spillway.spark.depths import Backlogs, Depth, SecondaryError, name_of
 from spillway.spark.java import SparkMissing
-from spillway.spark.link import hub
+from spillway.spark.link import backlogs_of, hub
 from spillway.spark.options import Access, OptionError, checked
 from spillway.spark.queries import NOT_BEGUN, TRIES_MAX, stopped_by_signals, wait_for_end
 from spillway.spark.reasons import reason_of
-from spillway.spark.restore import Ttl
 from spillway.spark.session import build_session, say_on_stderr
-from spillway.spark.tally import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, Tally
+from spillway.syphon.depths import Depth, SecondaryError, name_of
+from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, OutcomeCounts
+from spillway.syphon.restore import Ttl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,10 +140,10 @@ class Syphon:
         self.config = config
         self.primary = access_of(config.primary, config.primary_ca_file, "primary", config.timeout_s)
         self.secondary = access_of(config.secondary, config.secondary_ca_file, "secondary", config.timeout_s)
-        self.name = config.namespace_name or name_of(self.primary)
-        self.backlogs = Backlogs(hub(), self.secondary, self.name, config.backlog_queues)
+        self.name = config.namespace_name or name_of(self.primary.resolve())
+        self.backlogs = backlogs_of(self.secondary, self.name, config.backlog_queues)
         self.summary = Summary(self.name)
-        self.tally = Tally()
+        self.outcomes = OutcomeCounts()
         # Of the last round, or the last batch of a watch, by backlog queue and number: a message that two tasks were
         # refused is kept once.
         self.kept: dict[tuple[str, int], tuple[str, str, int]] = {}
@@ -189,7 +189,7 @@ class Syphon:
         said = ""
         while True:
             try:
-                depths = self.backlogs.depths()
+                depths = self._depths()
                 why = f"there is no backlog queue of '{self.name}' in the secondary namespace yet"
             except SecondaryError as error:
                 if not self.config.watch:
@@ -206,6 +206,9 @@ class Syphon:
             except KeyboardInterrupt:
                 return []
 
+    def _depths(self, paths: tuple[str, ...] = ()) -> list[Depth]:
+        return hub().run(self.backlogs.depths(paths))
+
     # -- rounds -----------------------------------------------------------------------------------------------------
 
     def _drain(self, depths: list[Depth]) -> None:
@@ -217,7 +220,7 @@ class Syphon:
             self.summary.rounds += 1
             self._round(depths)
             self._add_reports()
-            depths = self.backlogs.depths(tuple(depth.path for depth in depths))
+            depths = self._depths(tuple(depth.path for depth in depths))
             self.summary.after = _sum(depths)
             in_vain = in_vain + 1 if self._done() == done else 0
             # What a task had locked that died may be as many as were kept before and came home since.
@@ -257,7 +260,7 @@ class Syphon:
             self._add_reports()
             self.stopped.wait(WATCH_INTERVAL_S)
         with contextlib.suppress(SecondaryError):  # then nobody knows
-            self.summary.after = _sum(self.backlogs.depths(tuple(depth.path for depth in depths)))
+            self.summary.after = _sum(self._depths(tuple(depth.path for depth in depths)))
 
     def stop(self) -> None:
         """From another thread: the job ends after the batch under way."""
@@ -319,7 +322,7 @@ class Syphon:
     def _add(self, count: Count, process: str) -> None:
         if count.messages == 0 or count.outcome == KEPT:
             return
-        self.tally.add(count)
+        self.outcomes.add(count)
         for tell in (self.events, self.config.on_event):
             if tell is not None:
                 tell(_event_of(count))
@@ -327,7 +330,7 @@ class Syphon:
             self.processes.add(process)
 
     def _done(self) -> int:
-        return self.tally.total(MOVED) + self.tally.total(DEAD_LETTERED)
+        return self.outcomes.total(MOVED) + self.outcomes.total(DEAD_LETTERED)
 
     def _add_reports(self) -> None:
         """Of tasks whose rows never came."""
@@ -353,18 +356,18 @@ class Syphon:
 
     def _finished(self, seconds: float) -> Summary:
         summary = self.summary
-        summary.moved = self.tally.total(MOVED)
-        summary.repeated = self.tally.total(REPEATED)
-        summary.dead_lettered = self.tally.total(DEAD_LETTERED)
+        summary.moved = self.outcomes.total(MOVED)
+        summary.repeated = self.outcomes.total(REPEATED)
+        summary.dead_lettered = self.outcomes.total(DEAD_LETTERED)
         if summary.after == 0:
             self.kept = {}  # what one task was refused, another one brought home
         summary.kept = len(self.kept)
         summary.processes = sorted(self.processes)
         summary.seconds = round(seconds, 3)
-        kept = Tally()
+        kept = OutcomeCounts()
         for (backlog, _), (destination, reason, size_bytes) in self.kept.items():
             kept.add(Count(backlog, destination, KEPT, reason, 1, size_bytes))
-        summary.lines = [asdict(count) for tally in (self.tally, kept) for count in tally.counts()]
+        summary.lines = [asdict(count) for outcomes in (self.outcomes, kept) for count in outcomes.counts()]
         return summary
 
 

@@ -1,0 +1,63 @@
+"""Connections to the two namespaces, from what a program has: a connection string, or a host and a credential."""
+
+from pathlib import Path
+
+from spillway.client import Connection, Unauthorized, connect, connect_host, parse_connection_string
+from spillway.client.connection_string import parse_host
+from spillway.client.credentials import AnyCredential, credential_of
+from spillway.syphon.destinations import Opener
+
+
+def opener_of_string(
+    connection_string: str,
+    *,
+    ca_file: str | Path | None = None,
+    is_websocket: bool = False,
+    operation_timeout_s: float = 60.0,
+) -> Opener:
+    """For a namespace by its connection string: clear text if that is for development, as the SDK does, whatever
+    `ca_file` says. `ValueError`, which repeats nothing of the string, if it cannot be used."""
+    target = parse_connection_string(connection_string)
+    if target.key is None and target.signature is None:
+        raise ValueError("the connection string has neither a SharedAccessKey nor a SharedAccessSignature")
+    is_clear = target.is_emulator and not target.demands_tls
+    text = connection_string
+    if is_websocket and not target.is_websocket:
+        text = f"{text.strip().rstrip(';')};TransportType=AmqpWebSockets"
+        parse_connection_string(text)
+
+    async def open_connection() -> Connection:
+        return await connect(text, ca_file=None if is_clear else ca_file, operation_timeout=operation_timeout_s)
+
+    return open_connection
+
+
+def opener_of_host(
+    host: str,
+    credential: AnyCredential,
+    *,
+    ca_file: str | Path | None = None,
+    is_clear: bool = False,
+    is_websocket: bool = False,
+    operation_timeout_s: float = 60.0,
+) -> Opener:
+    """For a namespace by its host and a credential of the SDK's or of ours. `ValueError` if they cannot be used."""
+    parse_host(host)
+    tokens = credential_of(credential)
+
+    async def open_connection() -> Connection:
+        return await connect_host(
+            host,
+            tokens,
+            ca_file=None if is_clear else ca_file,
+            tls=not is_clear,
+            websocket=is_websocket,
+            operation_timeout=operation_timeout_s,
+        )
+
+    return open_connection
+
+
+def is_unauthorised(error: BaseException) -> bool:
+    """Whether the client may not do that: its key, not the entity, is to be looked at."""
+    return isinstance(error, Unauthorized)

@@ -1,0 +1,210 @@
+"""What errors of the SDK mean: every condition that it knows, as it raises them, in every place that asks."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from azure.core.exceptions import ClientAuthenticationError
+from azure.servicebus import exceptions as sdk
+from azure.servicebus._common import constants
+from azure.servicebus._pyamqp import error as amqp
+from azure.servicebus._pyamqp._encode import encode_value
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+
+from spillway.paired.failures import CONDITIONS, Blame, FailoverPolicy, Failure, failure_of
+from spillway.paired.plan import Again, Plan, Raise
+
+VENDOR = sorted(
+    value.decode()
+    for name, value in vars(constants).items()
+    if name.startswith("ERROR_CODE_") and isinstance(value, bytes)
+)
+KNOWN = sorted(condition.value.decode() for condition in amqp.ErrorCondition)
+EVERY_CONDITION = sorted({*VENDOR, *KNOWN, *CONDITIONS, "com.contoso:never-heard-of"})
+LOG = logging.getLogger("test")
+
+
+def as_raised(inner: Exception) -> Exception:
+    """What the SDK makes of it."""
+    return PyamqpTransport.create_servicebus_exception(LOG, inner)
+
+
+def refusal(condition: str) -> Exception:
+    """As the SDK raises the outcome `rejected`: two classes, by whether it knows the condition."""
+    try:
+        return as_raised(amqp.MessageSendFailed(amqp.ErrorCondition(condition.encode()), description="d"))
+    except ValueError:
+        return as_raised(amqp.MessageException(condition.encode(), description="d"))
+
+
+def request_refused(condition: str) -> Exception:
+    """A request over `$management`: scheduling, cancelling."""
+    try:
+        PyamqpTransport.handle_amqp_mgmt_error(LOG, "refused", condition.encode(), "d", "400")  # type: ignore[arg-type]
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def link_ended(condition: str) -> Exception:
+    return as_raised(amqp.AMQPLinkError(condition.encode(), description="d"))
+
+
+def session_ended(condition: str) -> Exception:
+    return as_raised(amqp.AMQPSessionError(condition.encode(), description="d"))
+
+
+def connection_ended(condition: str) -> Exception:
+    return as_raised(amqp.AMQPConnectionError(condition.encode(), description="d"))
+
+
+OF_MESSAGES = {
+    "amqp:link:message-size-exceeded",
+    "amqp:decode-error",
+    "amqp:not-allowed",
+    "amqp:invalid-field",
+    "amqp:not-implemented",
+    "amqp:precondition-failed",
+    "com.microsoft:precondition-failed",
+    "com.microsoft:argument-error",
+    "com.microsoft:argument-out-of-range",
+}
+
+
+@pytest.mark.parametrize("condition", sorted({*VENDOR, *KNOWN}))
+def test_every_condition_that_the_sdk_knows_is_in_the_table(condition: str) -> None:
+    assert condition in CONDITIONS
+
+
+@pytest.mark.parametrize("said", [refusal, request_refused], ids=["a message", "a request"])
+@pytest.mark.parametrize("condition", EVERY_CONDITION)
+def test_a_refusal_for_what_the_message_is_is_the_messages_and_no_other_is(
+    condition: str, said: Callable[[str], Exception]
+) -> None:
+    failure = failure_of(said(condition))
+    assert (failure.blame is Blame.MESSAGE) == (condition in OF_MESSAGES)
+    if failure.blame is Blame.MESSAGE:
+        assert not (failure.counts_against_entity or failure.is_retried or failure.is_outcome_unknown)
+
+
+@pytest.mark.parametrize("said", [link_ended, session_ended, connection_ended], ids=["link", "session", "connection"])
+@pytest.mark.parametrize("condition", EVERY_CONDITION)
+def test_a_link_that_ends_is_nobodys_message_but_one_that_could_not_be_read(
+    condition: str, said: Callable[[str], Exception]
+) -> None:
+    failure = failure_of(said(condition))
+    is_unreadable = condition in ("amqp:link:message-size-exceeded", "amqp:decode-error")
+    assert (failure.blame is Blame.MESSAGE) == is_unreadable
+    # A sender whose link has ended is not used again, whoever is to blame.
+    assert failure.spoils_sender or failure.blame is Blame.CALLER
+
+
+@pytest.mark.parametrize("said", [refusal, request_refused, link_ended, session_ended, connection_ended])
+@pytest.mark.parametrize("condition", EVERY_CONDITION)
+def test_every_place_that_asks_does_what_the_table_says(condition: str, said: Callable[[str], Exception]) -> None:
+    """Sender, backlog and ping, whatever the condition and however it was said."""
+    failure = failure_of(said(condition))
+    sender = Plan(0.0, 60.0, 60.0, True, False)
+    sender.primary_until_s(0.0)
+    step = sender.after_primary(failure, 1.0, is_away=failure.counts_against_entity)
+    if failure.is_busy:
+        assert step == Again(11.0, is_patient=True)
+    else:
+        assert step == (Again(1.0) if failure.counts_against_entity else Raise())
+    backlog = Plan(0.0, 60.0, 60.0, True, False)
+    step, guilty = backlog.after_backlog("queue", failure, 0.0, 1.0)
+    assert guilty is None or failure.is_certain
+    if failure.blame is Blame.MESSAGE:
+        assert (step, guilty) == (Raise(), None)
+    elif failure.is_busy or not failure.is_certain:
+        assert guilty is None
+    else:
+        assert (step, guilty) == (Again(1.0), "queue")
+    # A ping that waiting does not cure: only where the entity is gone or the client may not.
+    gone = ("amqp:not-found", "amqp:resource-deleted", "amqp:unauthorized-access", "com.microsoft:auth-failed")
+    assert failure.is_lasting == (condition in gone)
+
+
+def raised_by_the_encoder(value: object) -> Exception:
+    try:
+        encode_value(bytearray(), value)
+    except Exception as error:
+        return as_raised(error)
+    raise AssertionError(f"{value!r} can be encoded")
+
+
+def nested(depth: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def token_failure(status: object) -> Exception:
+    make: Callable[..., Exception] = amqp.TokenAuthFailure
+    return as_raised(make(status, b"what $cbs answered"))
+
+
+def no_cbs_link() -> Exception:
+    return as_raised(amqp.AuthenticationException(amqp.ErrorCondition.InternalError, description="no link to $cbs"))
+
+
+def expired() -> Exception:
+    return as_raised(amqp.TokenExpired(amqp.ErrorCondition.InternalError, description="CBS Authentication Expired."))
+
+
+BY_CLASS: list[tuple[Exception, Blame]] = [
+    (sdk.MessageSizeExceededError(), Blame.MESSAGE),
+    *((raised_by_the_encoder(value), Blame.MESSAGE) for value in (2**70, object(), nested(2_000))),
+    (ValueError("badly formed hexadecimal UUID string"), Blame.CALLER),
+    (TypeError("a message is needed"), Blame.CALLER),
+    (sdk.MessageAlreadySettled(), Blame.CALLER),
+    (sdk.ServiceBusAuthenticationError(), Blame.CALLER),
+    (sdk.ServiceBusAuthorizationError(), Blame.CALLER),
+    (token_failure(401), Blame.CALLER),
+    (expired(), Blame.CALLER),
+    (as_raised(ClientAuthenticationError("no token")), Blame.CALLER),
+    (token_failure(404), Blame.ENTITY),
+    (sdk.MessagingEntityDisabledError(), Blame.ENTITY),
+    (sdk.MessagingEntityNotFoundError(), Blame.ENTITY),
+    (sdk.ServiceBusQuotaExceededError(), Blame.ENTITY),
+    (sdk.ServiceBusServerBusyError(), Blame.ENTITY),
+    (token_failure(503), Blame.WAY),
+    (token_failure(amqp.ErrorCondition.ClientError), Blame.WAY),
+    (no_cbs_link(), Blame.WAY),
+    (sdk.OperationTimeoutError(), Blame.WAY),
+    (sdk.ServiceBusCommunicationError(), Blame.WAY),
+    (sdk.ServiceBusConnectionError(), Blame.WAY),
+    (ConnectionResetError(), Blame.WAY),
+    (TimeoutError(), Blame.WAY),
+    (as_raised(TimeoutError("Authentication attempt timed-out.")), Blame.WAY),
+    (as_raised(ConnectionResetError()), Blame.WAY),
+    (as_raised(AttributeError("'NoneType' object has no attribute 'flow'")), Blame.WAY),  # of a link that is gone
+    (as_raised(ValueError("Received invalid frame type: 84, expected: 0")), Blame.WAY),  # of a peer that speaks HTTP
+    (as_raised(TypeError("a fault of the SDK's own")), Blame.WAY),
+    (sdk.ServiceBusError(message="something else"), Blame.WAY),
+]
+
+
+@pytest.mark.parametrize(("error", "blame"), BY_CLASS, ids=lambda value: repr(value)[:60])
+def test_what_has_no_condition_is_judged_by_its_class(error: Exception, blame: Blame) -> None:
+    assert FailoverPolicy().judge(error).blame is blame
+
+
+def test_a_time_out_leaves_a_sender_that_waits_and_a_broken_link_one_that_was_dead() -> None:
+    """Only the second may have been so before: a sender that timed out is not tried once more on a new connection."""
+    silent = failure_of(as_raised(amqp.AMQPException(amqp.ErrorCondition.ClientError, description="Send timed out")))
+    assert (silent.spoils_sender, silent.ends_link) == (True, False)
+    broken = failure_of(sdk.ServiceBusConnectionError())
+    assert (broken.spoils_sender, broken.ends_link) == (True, True)
+
+
+def test_a_subclass_of_the_policy_may_judge_otherwise() -> None:
+    class Lenient(FailoverPolicy):
+        def judge(self, error: BaseException) -> Failure:
+            return (
+                Failure(Blame.CALLER) if isinstance(error, sdk.ServiceBusQuotaExceededError) else super().judge(error)
+            )
+
+    assert Lenient().judge(sdk.ServiceBusQuotaExceededError()).blame is Blame.CALLER
+    assert Lenient().judge(sdk.OperationTimeoutError()).blame is Blame.WAY
