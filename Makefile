@@ -51,9 +51,11 @@ test: lint test-python test-spark test-compiled ## everything: style, types, all
 
 test-python: $(DEV) $(JS)
 	@echo "test: the whole suite"
-	@$(PYTEST) -n $(JOBS) --dist loadfile --ignore tests/hostile -m "not spark_session and not spark_processes" --results-file build/results.json tests
+	@$(PYTEST) -n $(JOBS) --dist loadfile --ignore tests/hostile -m "not spark_session and not spark_processes and not plays" --results-file build/results.json tests
 	@echo "test: bad input, one attack after the other against one broker, whose memory is watched"
 	@$(PYTEST) --results-file build/results-hostile.json tests/hostile
+	@echo "test: random plays of callers, two brokers and time, two at a time"
+	@$(PYTEST) --results-file build/results-plays.json -m plays tests/lab
 
 # All that needs Spark, two at a time: those that share one session, for a Java machine takes long to get going, and those
 # that start processes of their own, a cluster among them. Five minutes is what it should take; a run that hangs fails at

@@ -302,9 +302,12 @@ class Report:
     facts: dict[str, Any] = field(default_factory=dict)
     kinds: list[dict[str, Any]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)  # promises that did not hold
+    slow: list[str] = field(default_factory=list)  # slices whose own p99 is over the bound
 
     def to_json(self) -> str:
-        return json.dumps({**self.facts, "slices": self.kinds, "broken": self.broken}, indent=2) + "\n"
+        return (
+            json.dumps({**self.facts, "slices": self.kinds, "slow": self.slow, "broken": self.broken}, indent=2) + "\n"
+        )
 
 
 def besiege(plan: Plan, directory: Path, told: Any = print) -> Report:
@@ -391,6 +394,8 @@ def _attack(
         **honest.between(attack_begun, time.monotonic()),
         **watch.between(attack_begun, time.monotonic()),
     }
+    if slow := _slow("all of it", report.facts["attacked"], quiet):
+        report.broken.append(slow)
     report.facts["cgroup"] = cgroup.facts()
     facts = honest.finish()
     watch.close()
@@ -398,11 +403,19 @@ def _attack(
     _judge_end(ground, broker, facts, report)
 
 
-def _judge_slice(found: dict[str, Any], quiet: dict[str, Any], plan: Plan, is_small: bool, report: Report) -> None:
-    what = " + ".join(found["kinds"])
+def _slow(what: str, found: dict[str, Any], quiet: dict[str, Any]) -> str | None:
+    """The promise is of all ten minutes. A slice is some 14 s: one moment in which the disk stands still is more than a
+    hundredth of what 20 clients send in it, so its p99 is its worst moment, which is told and breaks nothing."""
     p99 = found.get("p99_ms", float("inf"))
     if p99 >= P99_MS_MAX and p99 >= RATIO_MAX * quiet.get("p99_ms", 0):
-        report.broken.append(f"{what}: honest p99 {p99} ms, quiet {quiet.get('p99_ms')} ms")
+        return f"{what}: honest p99 {p99} ms, quiet {quiet.get('p99_ms')} ms"
+    return None
+
+
+def _judge_slice(found: dict[str, Any], quiet: dict[str, Any], plan: Plan, is_small: bool, report: Report) -> None:
+    what = " + ".join(found["kinds"])
+    if slow := _slow(what, found, quiet):
+        report.slow.append(slow)
     if found.get("rss_mb_max", 0) > plan.memory_mb * MEMORY_SLACK:
         report.broken.append(f"{what}: {found['rss_mb_max']} MB of memory, the limit is {plan.memory_mb}")
     # Clients add nothing below the reserve, what happens by itself stops where the disk counts as full, and deleting

@@ -68,9 +68,16 @@ def test_who_is_busy_is_waited_for_and_who_is_gone_is_refused(what: str) -> None
 
 def test_a_held_call_waits_for_either_side() -> None:
     away, other = ill(PRIMARY, "kill", 10, 60), ill(SECONDARY, "kill", 19, 23)
-    held = call(20, 32, 2.0, "hold")
-    assert told(held, away, other) == "it was held, and one side was well for 9.0 s of its time"
-    assert told(held, away, ill(SECONDARY, "kill", 19, 31)) is None
+    held = call(20, 34, 2.0, "hold")
+    assert told(held, away, other) == "it was held, and the secondary was well for 11.0 s of its time"
+    assert told(held, away, ill(SECONDARY, "kill", 19, 25)) is None, "the interval must pass before it is asked"
+    diverted = call(20, 32, 2.0, "hold", is_away=True)
+    assert told(diverted, away, other) == "it was held, and the secondary was well for 9.0 s of its time"
+    assert told(diverted, away, ill(SECONDARY, "kill", 19, 27)) is None
+    back = (ill(PRIMARY, "kill", 10, 24), ill(SECONDARY, "kill", 19, 60))
+    assert told(held, *back) == "it was held, and its entity was well for 10.0 s of its time"
+    flapping = (ill(PRIMARY, "cut", 23, 23), ill(PRIMARY, "kill", 26, 30), ill(SECONDARY, "kill", 29, 34))
+    assert told(held, *flapping) is None, "it could not go away before it had failed for the interval"
     assert told(call(20, 20.5), away, other) is None, "who is not held hears it at once"
     silent = ill(SECONDARY, "freeze", 19, 23)
     assert told(held, away, silent) is None, "a try that nobody answers takes its share of the time"

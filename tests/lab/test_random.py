@@ -35,6 +35,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]
         return dict(zip(SEEDS, pool.map(lambda seed: play(seed, directory), SEEDS), strict=True))
 
 
+@pytest.mark.plays
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_invariant_holds_in_a_random_play(played: dict[int, dict[str, Any]], seed: int) -> None:

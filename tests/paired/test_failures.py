@@ -4,15 +4,20 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from azure.core.exceptions import ClientAuthenticationError
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
 from azure.servicebus import exceptions as sdk
 from azure.servicebus._common import constants
 from azure.servicebus._pyamqp import error as amqp
 from azure.servicebus._pyamqp._encode import encode_value
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from spillway.paired.failures import CONDITIONS, Blame, FailoverPolicy, Failure, failure_of
+from spillway.client.errors import LinkClosed, error_for
+from spillway.model.failures import CONDITIONS, Blame, Failure
+from spillway.paired.failures import FailoverPolicy, failure_of
 from spillway.paired.plan import Again, Plan, Raise
+from spillway.paired.preflight import is_transient
+from spillway.syphon import policy as syphon_policy
+from spillway.syphon.policy import BUSY_PAUSE_S, DestinationState, EachAlone, Keep, RetryAt
 
 VENDOR = sorted(
     value.decode()
@@ -58,6 +63,7 @@ def connection_ended(condition: str) -> Exception:
     return as_raised(amqp.AMQPConnectionError(condition.encode(), description="d"))
 
 
+LASTING = ("amqp:not-found", "amqp:resource-deleted", "amqp:unauthorized-access", "com.microsoft:auth-failed")
 OF_MESSAGES = {
     "amqp:link:message-size-exceeded",
     "amqp:decode-error",
@@ -121,8 +127,75 @@ def test_every_place_that_asks_does_what_the_table_says(condition: str, said: Ca
     else:
         assert (step, guilty) == (Again(1.0), "queue")
     # A ping that waiting does not cure: only where the entity is gone or the client may not.
-    gone = ("amqp:not-found", "amqp:resource-deleted", "amqp:unauthorized-access", "com.microsoft:auth-failed")
-    assert failure.is_lasting == (condition in gone)
+    assert failure.is_lasting == (condition in LASTING)
+
+
+@pytest.mark.parametrize("is_link_over", [False, True], ids=["a message", "a link"])
+@pytest.mark.parametrize("condition", EVERY_CONDITION)
+def test_the_syphon_does_what_the_table_says(condition: str, is_link_over: bool) -> None:
+    """Whatever the primary says to its own client of a batch, of one message, or of the link."""
+    error = LinkClosed("d", condition) if is_link_over else error_for(condition, "d")
+    failure = syphon_policy.failure_of(error)
+    assert failure is CONDITIONS.get(condition, (failure, failure))[is_link_over]
+    for count in (1, 5):
+        decision = DestinationState().on_refused(error, count, 100.0)
+        if failure.is_busy:
+            assert decision == RetryAt(100.0 + BUSY_PAUSE_S)
+        elif syphon_policy.is_of_message(failure):
+            assert decision == (Keep() if count == 1 else EachAlone())
+        else:
+            assert isinstance(decision, RetryAt)
+    # What one message is refused for holds nobody up; what everybody would be refused for blames no message.
+    if failure.blame is Blame.MESSAGE:
+        assert syphon_policy.is_of_message(failure)
+    if failure.counts_against_entity and failure.is_certain:
+        assert not syphon_policy.is_of_message(failure)
+
+
+@pytest.mark.parametrize("condition", sorted(CONDITIONS))
+def test_the_sdk_and_our_own_client_are_judged_alike(condition: str) -> None:
+    """The same condition, said to a paired sender and to the syphon. The SDK has no class for some refusals, and says
+    of these that the link ended; it knows time-outs by its own class."""
+    ours = syphon_policy.failure_of(error_for(condition, "d"))
+    theirs = failure_of(refusal(condition))
+    assert (ours.blame, ours.is_busy, ours.is_certain) == (theirs.blame, theirs.is_busy, theirs.is_certain)
+
+
+def http(status: int) -> Exception:
+    error = HttpResponseError(message="what administration answered")
+    error.status_code = status
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (http(400), False),
+        (http(401), False),
+        (http(404), False),
+        (http(403), True),
+        (http(409), True),
+        (http(429), True),
+        (http(500), True),
+        (http(503), True),
+        (ClientAuthenticationError("no token"), False),
+        (ServiceRequestError("cannot connect"), True),
+        (TimeoutError(), True),
+        (OSError("no route"), True),
+        (ValueError("a bad name"), False),
+        (TypeError("a bad kind"), False),
+        (RuntimeError("of a credential that nobody knows"), True),
+        (error_for("amqp:unauthorized-access", "d"), False),
+        (error_for("com.microsoft:server-busy", "d"), True),
+        *(
+            (refusal(condition), condition not in LASTING)
+            for condition in ("amqp:unauthorized-access", "com.microsoft:timeout")
+        ),
+    ],
+    ids=repr,
+)
+def test_pairing_asks_the_same_table_whether_another_attempt_may_get_further(error: Exception, may_pass: bool) -> None:
+    assert is_transient(error) == may_pass
 
 
 def raised_by_the_encoder(value: object) -> Exception:

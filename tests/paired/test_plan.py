@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillway.paired.failures import (
+from spillway.model.failures import (
     BROKEN,
     BUSY,
     OF_CALLER,

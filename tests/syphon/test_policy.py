@@ -16,6 +16,7 @@ from spillway.client import (
     Unauthorized,
 )
 from spillway.client.errors import error_for
+from spillway.model.failures import Blame
 from spillway.syphon.policy import (
     BUSY_PAUSE_S,
     EARLY_PAUSE_MAX_S,
@@ -25,7 +26,6 @@ from spillway.syphon.policy import (
     RECEIVE_FIRST,
     RECEIVE_MAX,
     BackOff,
-    Blame,
     DestinationState,
     EachAlone,
     Keep,
@@ -33,7 +33,8 @@ from spillway.syphon.policy import (
     ReceiveSize,
     RetryAt,
     as_client_error,
-    blame_of,
+    failure_of,
+    is_of_message,
     path_problem,
 )
 
@@ -43,39 +44,47 @@ BAD = NotAllowed("no session id")
 
 
 @pytest.mark.parametrize(
-    ("error", "blame"),
+    ("error", "is_messages"),
     [
-        (BUSY, Blame.BUSY),
-        (ConnectionLost("gone"), Blame.WAY),
-        (MessageTooLarge("300 KB"), Blame.MESSAGE),
-        (BAD, Blame.MESSAGE),
-        (error_for("amqp:decode-error", None), Blame.MESSAGE),
-        (error_for("amqp:invalid-field", None), Blame.MESSAGE),
-        (error_for("amqp:not-implemented", None), Blame.MESSAGE),
-        (error_for("amqp:precondition-failed", None), Blame.MESSAGE),
-        (error_for("com.microsoft:argument-error", None), Blame.MESSAGE),
-        (FULL, Blame.DESTINATION),
-        (EntityNotFound("gone"), Blame.DESTINATION),
-        (EntityDisabled("off"), Blame.DESTINATION),
-        (Unauthorized("no"), Blame.DESTINATION),
-        (LinkClosed("detached"), Blame.DESTINATION),
-        (OperationTimeout("silent"), Blame.DESTINATION),
-        (error_for("amqp:internal-error", None), Blame.DESTINATION),
-        (error_for("amqp:resource-locked", None), Blame.DESTINATION),
-        (error_for("amqp:link:redirect", None), Blame.DESTINATION),
-        (error_for("amqp:session:unattached-handle", None), Blame.DESTINATION),
-        (ClientError("released", "amqp:illegal-state", is_transient=True), Blame.DESTINATION),
+        (BUSY, False),
+        (ConnectionLost("gone"), False),
+        (ConnectionLost("closed for it", "amqp:not-allowed"), False),
+        (LinkClosed("detached for it", "amqp:not-allowed"), False),
+        (MessageTooLarge("300 KB"), True),
+        (BAD, True),
+        (error_for("amqp:decode-error", None), True),
+        (error_for("amqp:invalid-field", None), True),
+        (error_for("amqp:not-implemented", None), True),
+        (error_for("amqp:precondition-failed", None), True),
+        (error_for("com.microsoft:argument-error", None), True),
+        (error_for("com.contoso:never-heard-of", None), True),
+        (FULL, False),
+        (EntityNotFound("gone"), False),
+        (EntityDisabled("off"), False),
+        (Unauthorized("no"), False),
+        (LinkClosed("detached"), False),
+        (OperationTimeout("silent"), False),
+        (error_for("amqp:internal-error", None), False),
+        (error_for("amqp:resource-locked", None), False),
+        (error_for("amqp:link:redirect", None), False),
+        (error_for("amqp:session:unattached-handle", None), False),
+        (ClientError("released", "amqp:illegal-state", is_transient=True), False),
     ],
-    ids=lambda value: getattr(value, "condition", None) or value.name,
+    ids=lambda value: getattr(value, "condition", None) or str(value),
 )
-def test_every_condition_speaks_of_somebody(error: ClientError, blame: Blame) -> None:
-    assert blame_of(error) is blame
+def test_a_refusal_is_of_the_message_or_of_whoever_was_to_take_it(error: ClientError, is_messages: bool) -> None:
+    assert is_of_message(failure_of(error)) == is_messages
+
+
+def test_what_ended_the_link_is_not_held_against_the_messages_that_were_under_way_on_it() -> None:
+    assert DestinationState().on_refused(BAD, 1, 100.0) == Keep()
+    assert DestinationState().on_refused(BAD, 1, 100.0, is_link_over=True) == RetryAt(100.0 + PAUSE_S)
 
 
 def test_whatever_a_credential_or_a_socket_raises_is_an_error_of_the_way() -> None:
     for raised in (OSError("no route"), ValueError("the key"), RuntimeError()):
         told = as_client_error(raised)
-        assert blame_of(told) is Blame.WAY
+        assert failure_of(told).blame is Blame.WAY
         assert type(raised).__name__ in str(told)
     assert as_client_error(BUSY) is BUSY
 

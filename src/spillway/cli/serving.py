@@ -38,9 +38,10 @@ NAMES_SHOWN_MAX: Final = 10
 LOOK_AT_KEYS_S: Final = 0.25
 # Messages are plain values without cycles: looking for garbage among them every 700 allocations is time lost.
 GC_THRESHOLDS: Final = (50_000, 20, 50)
-# The thread that writes asks for the interpreter some 25 times a commit; while clients keep the other one busy it has
-# it after so long. By Python's own 5 ms a neighbour's send takes four times as long (tools/neighbours.py, frames).
-SWITCH_S: Final = 0.00005
+# The thread that writes asks for the interpreter some 25 times a commit and once a row; while clients keep the other
+# one busy it has it after so long. By Python's own 5 ms the send of somebody who waits takes four times as long beside
+# somebody busy (tools/neighbours.py, frames). Where many rows are written the rate counts, and each time costs.
+SWITCH_S: Final = {True: 0.00005, False: 0.005}
 
 
 def run(plan: ServePlan) -> int:
@@ -107,7 +108,6 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
             await begin(servers[-1], namespace)
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        sys.setswitchinterval(SWITCH_S)
         announce(plan, data, servers, root_key_of(rules), certificates.ca)
         await warm_up(fronts)
         await follow_keys(watch, servers, stopping)
@@ -197,7 +197,12 @@ def open_journal(plan: ServePlan, directory: "DataDirectory", namespace: Namespa
     from spillway.store.sqlite import SqliteJournal
 
     path = directory.journal_path(namespace.name.lower())
-    return SqliteJournal(path, directory=directory, synchronous=unsafe_synchronous() or "FULL")
+    return SqliteJournal(path, directory=directory, on_write=share_time, synchronous=unsafe_synchronous() or "FULL")
+
+
+def share_time(are_rows_few: bool) -> None:
+    """How soon the thread that writes gets the interpreter."""
+    sys.setswitchinterval(SWITCH_S[are_rows_few])
 
 
 def unsafe_synchronous() -> str | None:

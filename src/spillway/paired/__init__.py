@@ -5,6 +5,7 @@ the primary, return the moment it answers, and a syphon brings the backlog home.
 same for blocking programs. Works against Azure and against Spillway's own broker, and needs nothing of the latter.
 """
 
+from spillway.model.failures import Blame, Failure
 from spillway.paired.clients import QueueClient, TopicClient
 from spillway.paired.errors import (
     BacklogUnavailableError,
@@ -17,7 +18,7 @@ from spillway.paired.errors import (
 from spillway.paired.event_file import EventFile
 from spillway.paired.events import Event
 from spillway.paired.factory import MessagingFactory
-from spillway.paired.failures import Blame, FailoverPolicy, Failure
+from spillway.paired.failures import FailoverPolicy
 from spillway.paired.manager import NamespaceManager
 from spillway.paired.namespace import DivertedSequenceNumber
 from spillway.paired.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions

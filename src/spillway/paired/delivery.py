@@ -1,7 +1,8 @@
 """The way of a call's messages: to the primary while it takes them, else to the backlog, until they are stored.
 
 One loop. Where a message goes now is the entity's machine's to say (`failover.py`), what follows from a failure the
-plan's (`plan.py`), what an error means the table's (`failures.py`), which backlog queue the rotation's (`backlog.py`).
+plan's (`plan.py`), what an error means the table's (`model/failures.py`), which backlog queue the rotation's
+(`backlog.py`).
 """
 
 import asyncio
@@ -11,11 +12,11 @@ from typing import Final
 
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
+from spillway.model.failures import Blame
 from spillway.paired.aliases import Batch, for_backlog
 from spillway.paired.backlog import BacklogQueue
 from spillway.paired.errors import BacklogUnavailableError, EntityFailed, wrapped
 from spillway.paired.failover import Route, State
-from spillway.paired.failures import Blame
 from spillway.paired.ledger import SCHEDULE, SEND
 from spillway.paired.messages import body_bytes, raw_of
 from spillway.paired.namespace import Namespace
@@ -48,24 +49,20 @@ class Delivery:
 
     async def deliver(self, request: SendRequest, size_bytes: int, timeout_s: float | None) -> None:
         """Returns when every message is stored on one side or the other. Ends with the factory, wherever it is."""
+        watch = self.watch or self._begin_watch()
+        plan = self._plan(watch, asyncio.get_running_loop().time(), timeout_s)
+        count = len(request.messages)
+        bound, calls = self.primary.in_flight, self.primary.calls
         try:
-            await self.primary.calls.limit(self._enter(request, size_bytes, timeout_s), math.inf)
+            if not bound.enter_now(count, size_bytes):
+                await calls.limit(self._wait_for_room(count, size_bytes, plan.deadline_s), math.inf)
+            try:
+                await calls.limit(self._deliver(request, plan, watch), math.inf)
+            finally:
+                bound.leave(count, size_bytes)
         except TimeoutError:
             self.primary.check_open()
             raise
-
-    async def _enter(self, request: SendRequest, size_bytes: int, timeout_s: float | None) -> None:
-        began_s = asyncio.get_running_loop().time()
-        watch = self.watch or self._begin_watch()
-        plan = self._plan(watch, began_s, timeout_s)
-        count = len(request.messages)
-        bound = self.primary.in_flight
-        if not bound.enter_now(count, size_bytes):
-            await self._wait_for_room(count, size_bytes, plan.deadline_s)
-        try:
-            await self._deliver(request, plan, watch)
-        finally:
-            bound.leave(count, size_bytes)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 

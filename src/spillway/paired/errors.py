@@ -9,7 +9,7 @@ from typing import Any
 
 from azure.servicebus.exceptions import ServiceBusError
 
-from spillway.paired.failures import Failure
+from spillway.model.failures import Failure
 
 
 class MessagingError(Exception):

@@ -12,12 +12,13 @@ from typing import Any, Final, Protocol, Self
 from azure.servicebus.aio import ServiceBusClient
 
 from spillway.model.backlogs import namespace_name as name_of
+from spillway.model.failures import Failure
 from spillway.paired import events
 from spillway.paired.access import Access
 from spillway.paired.deadlines import Deadlines
 from spillway.paired.errors import FactoryClosed
 from spillway.paired.events import Events
-from spillway.paired.failures import FailoverPolicy, Failure
+from spillway.paired.failures import FailoverPolicy
 from spillway.paired.ledger import ClientLedger
 from spillway.paired.parameters import error as checked_error
 from spillway.paired.pool import InFlight, SenderPools

@@ -8,7 +8,7 @@ to queue. Every failure is answered by one of three steps: `Again` at some momen
 from dataclasses import dataclass
 from typing import Final
 
-from spillway.paired.failures import Blame, Failure
+from spillway.model.failures import Blame, Failure
 
 RETRIES_MAX: Final = 3
 BACKOFF_S: Final = 0.1

@@ -13,7 +13,6 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -25,8 +24,8 @@ from azure.servicebus.exceptions import (
     ServiceBusConnectionError,
 )
 
+from spillway.model.failures import OF_CALLER, Blame, Failure
 from spillway.paired.deadlines import Deadlines
-from spillway.paired.failures import OF_CALLER, Blame, Failure
 from spillway.paired.requests import SendRequest
 from spillway.paired.shutdown import CLOSE_S, close_quietly, end, forget_locals, stream_of
 
@@ -269,7 +268,7 @@ class SenderPool:
         failure = self.judge(error)
         is_unconnected = not sender.is_connected and isinstance(error, _UNCONNECTED)
         if is_unconnected and failure.blame is Blame.WAY and failure.ends_link:
-            failure = replace(failure, blame=Blame.NAMESPACE)
+            failure = failure._replace(blame=Blame.NAMESPACE)
         return failure
 
     async def _timed(

@@ -11,10 +11,11 @@ from typing import Final
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus.management import QueueProperties
 
+from spillway.model.failures import Blame
 from spillway.paired import events
 from spillway.paired.backlog import backlog_path, differences
 from spillway.paired.errors import PairingError
-from spillway.paired.failures import Blame, failure_of
+from spillway.paired.failures import failure_of
 from spillway.paired.namespace import Namespace
 from spillway.paired.options import SendAvailabilityPairedNamespaceOptions
 from spillway.paired.pool import SendFailed
@@ -24,8 +25,6 @@ from spillway.paired.shutdown import end
 QUEUES_AT_A_TIME: Final = 4  # looked at side by side: a secondary is not flooded by programs that all start at once
 TRIES: Final = 3
 PAUSE_S: Final = 0.2
-# What administration answers when the request itself is wrong, or its key: no other time would help.
-_LASTING_STATUS: Final = frozenset({400, 401, 404})
 
 
 @dataclass(frozen=True)
@@ -181,14 +180,9 @@ def cannot(what: str, options: SendAvailabilityPairedNamespaceOptions, path: str
 
 def is_transient(error: BaseException) -> bool:
     """Whether a later try may get further than this one: it was the way or the moment, not what was asked for."""
-    if is_untrusted(error) or isinstance(error, (ValueError, TypeError)) or _is_unauthorised(error):
-        return False
-    return not (isinstance(error, HttpResponseError) and error.status_code in _LASTING_STATUS)
-
-
-def _is_unauthorised(error: BaseException) -> bool:
     failure = failure_of(error)
-    return failure.blame is Blame.CALLER and failure.is_lasting
+    is_of_the_caller = failure.blame is Blame.CALLER and failure.is_certain
+    return not (is_untrusted(error) or is_of_the_caller or failure.is_lasting)
 
 
 def _same_host(one: str, other: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
 
-from spillway.paired.failures import Failure
+from spillway.model.failures import Failure
 from spillway.paired.messages import Outgoing, coalescing_key
 
 

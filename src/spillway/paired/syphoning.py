@@ -11,16 +11,18 @@ from typing import Any, Final
 from azure.servicebus import TransportType
 
 from spillway.model.aliases import Malformed
+from spillway.model.failures import Blame
 from spillway.paired import events
 from spillway.paired.access import Access
 from spillway.paired.errors import PairingError
+from spillway.paired.failures import failure_of
 from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
 from spillway.paired.namespace import Namespace
 from spillway.paired.options import SendAvailabilityPairedNamespaceOptions
 from spillway.paired.pairing import Pairing
 from spillway.paired.preflight import cannot
 from spillway.syphon.destinations import Opener
-from spillway.syphon.openers import is_unauthorised, opener_of_host, opener_of_string
+from spillway.syphon.openers import opener_of_host, opener_of_string
 from spillway.syphon.standing import Syphon
 
 # What a way around the usual one needs, and only the SDK has.
@@ -39,7 +41,7 @@ async def start_syphon(pairing: Pairing, deadline_s: float) -> Syphon:
     syphon.start()
     try:
         refusal = await _refusal_of(syphon, deadline_s)
-        if refusal is not None and is_unauthorised(refusal):
+        if refusal is not None and failure_of(refusal).blame is Blame.CALLER:
             raise cannot("receive from", pairing.options, syphon.queues[0].path, refusal) from refusal
     except BaseException:
         await syphon.close()

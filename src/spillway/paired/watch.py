@@ -9,9 +9,9 @@ from typing import Final
 
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
+from spillway.model.failures import Blame, Failure
 from spillway.paired import events
 from spillway.paired.failover import Change, Machine, State
-from spillway.paired.failures import Blame, Failure
 from spillway.paired.ledger import PING
 from spillway.paired.messages import Outgoing, raw_of, session_id_of
 from spillway.paired.namespace import Namespace

@@ -39,6 +39,7 @@ HOUSE_PAUSE_S: Final = 2.0
 FULL_CLOSING_RETRIES: Final = 4  # then a journal that is being closed gives up
 BURY_ROWS: Final = 500  # messages of a removed entity deleted along with a commit
 BURY_ROWS_IDLE: Final = 5_000
+ROWS_FEW: Final = 32  # of a commit: somebody waits for it, and nobody gains by more coming along
 
 
 class Copied:
@@ -50,13 +51,15 @@ Told: TypeAlias = tuple[int, Rows | None]  # ticket, and the answer if it was a 
 
 
 class SqliteJournal:
-    """`synchronous` other than FULL, `vfs` and `wal_bytes_max` are for tests."""
+    """`on_write` is told before a commit is written whether it has few rows, on the writer's thread. `synchronous`
+    other than FULL, `vfs` and `wal_bytes_max` are for tests."""
 
     def __init__(
         self,
         path: Path,
         *,
         directory: DataDirectory | None = None,
+        on_write: Callable[[bool], None] = lambda are_few: None,
         synchronous: str = "FULL",
         vfs: str | None = None,
         wal_bytes_max: int = WAL_BYTES_MAX,
@@ -67,6 +70,7 @@ class SqliteJournal:
             directory.hold()  # until close
         home = path.parent if directory is None else directory.path
         self.days = DayFiles(home / DIRECTORY_NAME, path.parent.name)
+        self._on_write = on_write
         self._synchronous = synchronous
         self._vfs = vfs
         ballast = None if directory is None else Ballast(path.with_name(BALLAST_NAME))
@@ -302,6 +306,7 @@ class SqliteJournal:
                 told.append((ticket, database.answer(what)))
         if is_open:
             if not batch.is_empty:
+                self._on_write(len(batch.fresh) + len(batch.gone) <= ROWS_FEW)
                 database.write(batch)
             if database.graveyard:
                 database.bury(BURY_ROWS)

@@ -93,6 +93,7 @@ class Destination:
         self.state = DestinationState(refused_max)
         self.line: deque[Item] = deque()
         self.sender: Sender | None = None
+        self.attaching = asyncio.Lock()  # one link, whoever needs it first
         self.task: asyncio.Task[None] | None = None
         self.error: ClientError | None = None
         self.held_count = 0  # messages that lanes keep for it
@@ -194,7 +195,7 @@ class Destinations:
                 continue
             outcome = sender.post_raw(*_encoded(batches[0]))
             destination.used_s = self.loop.time()
-            finishing = self._await(destination, batches.popleft(), outcome)
+            finishing = self._await(destination, sender, batches.popleft(), outcome)
             if not destination.state.is_proven:
                 await asyncio.wait([finishing])
 
@@ -202,11 +203,12 @@ class Destinations:
         return destination.state.is_blocked(self.loop.time())
 
     async def _sender(self, destination: Destination) -> Sender:
-        if destination.sender is None or destination.sender.error is not None:
-            self._make_room()
-            connection = await self.open_connection()
-            destination.sender = await connection.sender(destination.path, window=WINDOW, timeout=self.attach_s)
-        return destination.sender
+        async with destination.attaching:
+            if destination.sender is None or destination.sender.error is not None:
+                self._make_room()
+                connection = await self.open_connection()
+                destination.sender = await connection.sender(destination.path, window=WINDOW, timeout=self.attach_s)
+            return destination.sender
 
     def _make_room(self) -> None:
         """Links are not kept for thousands of destinations: one that has nothing to do makes room."""
@@ -221,17 +223,19 @@ class Destinations:
                 return
 
     def _await(
-        self, destination: Destination, batch: list[Item], outcome: "asyncio.Future[None]"
+        self, destination: Destination, sender: Sender, batch: list[Item], outcome: "asyncio.Future[None]"
     ) -> asyncio.Task[None]:
         for item in batch:
             item.is_posted = True
-        return self._start(self._finish(destination, batch, outcome))
+        return self._start(self._finish(destination, sender, batch, outcome))
 
-    async def _finish(self, destination: Destination, batch: list[Item], outcome: "asyncio.Future[None]") -> None:
+    async def _finish(
+        self, destination: Destination, sender: Sender, batch: list[Item], outcome: "asyncio.Future[None]"
+    ) -> None:
         try:
             await outcome
         except ClientError as error:
-            await self._refused(destination, batch, error)
+            await self._refused(destination, batch, error, is_link_over=sender.error is error)
             return
         finally:
             for item in batch:
@@ -241,9 +245,11 @@ class Destinations:
         for lane, items in _by_lane(batch):
             await lane.complete(items, destination.path)
 
-    async def _refused(self, destination: Destination, batch: list[Item], error: ClientError) -> None:
+    async def _refused(
+        self, destination: Destination, batch: list[Item], error: ClientError, is_link_over: bool
+    ) -> None:
         self._note(destination, error)
-        decision = destination.state.on_refused(error, len(batch), self.loop.time())
+        decision = destination.state.on_refused(error, len(batch), self.loop.time(), is_link_over)
         if isinstance(decision, EachAlone):
             await self._finish_each(destination, batch)
         elif isinstance(decision, Keep):
@@ -252,22 +258,20 @@ class Destinations:
             self._keep(destination, batch)
 
     async def _finish_each(self, destination: Destination, batch: list[Item]) -> None:
-        """One of them is to blame for the refusal of all: each for itself."""
-        sender = destination.sender
+        """One of them is to blame for the refusal of all: each for itself; on a new link, where it has ended that."""
         for at, item in enumerate(batch):
             try:
                 if self._is_blocked(destination):
                     raise destination.reason.with_traceback(None)
-                if sender is None:
-                    raise LinkClosed("the link to the destination has ended")
+                sender = await self._sender(destination)
                 await sender.ready()
                 outcome = sender.post_raw(item.raw)
-            except ClientError as error:
+            except Exception as error:  # also what opening a connection may raise
                 if not self._is_blocked(destination):
-                    self._unreachable(destination, error)
+                    self._unreachable(destination, as_client_error(error))
                 self._keep(destination, batch[at:])
                 return
-            self._await(destination, [item], outcome)
+            self._await(destination, sender, [item], outcome)
 
     def _unreachable(self, destination: Destination, error: ClientError) -> None:
         self._note(destination, error)

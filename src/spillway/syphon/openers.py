@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from spillway.client import Connection, Unauthorized, connect, connect_host, parse_connection_string
+from spillway.client import Connection, connect, connect_host, parse_connection_string
 from spillway.client.connection_string import parse_host
 from spillway.client.credentials import AnyCredential, credential_of
 from spillway.syphon.destinations import Opener
@@ -56,8 +56,3 @@ def opener_of_host(
         )
 
     return open_connection
-
-
-def is_unauthorised(error: BaseException) -> bool:
-    """Whether the client may not do that: its key, not the entity, is to be looked at."""
-    return isinstance(error, Unauthorized)

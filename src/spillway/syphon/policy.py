@@ -1,27 +1,15 @@
 """What follows from an answer of a namespace, and when to ask again. No IO and no clock: times are given.
 
-Both drivers ask here and nowhere else: what a refusal says (`blame_of`), what becomes of the messages
-(`DestinationState`), how long a receive waits and how many messages it asks for (`Polls`, `ReceiveSize`), and when
-something that failed is begun anew (`BackOff`).
+Both drivers ask here and nowhere else: what a refusal says (`failure_of`, from the table of `model/failures.py`), what
+becomes of the messages (`DestinationState`), how long a receive waits and how many messages it asks for (`Polls`,
+`ReceiveSize`), and when something that failed is begun anew (`BackOff`).
 """
 
-import enum
 from dataclasses import dataclass
 from typing import Final
 
-from spillway.client import (
-    ClientError,
-    ConnectionLost,
-    EntityDisabled,
-    EntityNotFound,
-    LinkClosed,
-    MessageTooLarge,
-    OperationTimeout,
-    QuotaExceeded,
-    ServerBusy,
-    Unauthorized,
-    WindowFull,
-)
+from spillway.client import ClientError, ConnectionLost, LinkClosed
+from spillway.model.failures import Blame, Failure, failure_for
 
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 10.0
@@ -48,48 +36,19 @@ HOLD_S: Final = 300.0  # after that a lock is let go: another syphon may have be
 PATH_CHARS_MAX: Final = 1_024  # far more than any service allows, and less than a frame
 
 
-class Blame(enum.Enum):
-    """Whom a refusal speaks of."""
-
-    MESSAGE = "message"  # others may fare better: each is to be sent for itself
-    DESTINATION = "destination"  # whatever goes there waits
-    BUSY = "busy"  # the same, for at least ten seconds
-    WAY = "way"  # the connection has ended, and with it the links to all destinations
+def failure_of(error: ClientError, is_link_over: bool = False) -> Failure:
+    """What an error of our own client says, by the table that the paired senders ask too. `is_link_over`: it was said
+    of the link, and messages that were under way on it heard it as well."""
+    is_refusal = not (is_link_over or isinstance(error, (ConnectionLost, LinkClosed)))
+    return failure_for(error.condition, is_refusal)
 
 
-_OF_THE_DESTINATION: Final = (
-    EntityDisabled,
-    EntityNotFound,
-    LinkClosed,
-    OperationTimeout,
-    QuotaExceeded,
-    Unauthorized,
-    WindowFull,
-)
-# Conditions without a class of their own that say nothing of a message.
-_CONDITIONS_OF_THE_DESTINATION: Final = (
-    "amqp:client-error",
-    "amqp:internal-error",
-    "amqp:resource-",
-    "amqp:connection:",
-    "amqp:session:",
-    "amqp:link:",
-)
-
-
-def blame_of(error: ClientError) -> Blame:
-    """By class where there is one, else by condition; what passes by itself is not the message's."""
-    if isinstance(error, ServerBusy):
-        return Blame.BUSY
-    if isinstance(error, ConnectionLost):
-        return Blame.WAY
-    if isinstance(error, MessageTooLarge):
-        return Blame.MESSAGE
-    if isinstance(error, _OF_THE_DESTINATION) or error.is_transient:
-        return Blame.DESTINATION
-    if error.condition.startswith(_CONDITIONS_OF_THE_DESTINATION):
-        return Blame.DESTINATION
-    return Blame.MESSAGE
+def is_of_message(failure: Failure) -> bool:
+    """Whether others may fare better, so that each is to be sent for itself. In doubt it is the message's: what waits
+    for one destination is not to wait for one message of it."""
+    if failure.blame is Blame.CALLER:
+        return not failure.is_lasting  # a key that may not send is everybody's
+    return failure.blame is Blame.MESSAGE or not failure.is_certain
 
 
 def as_client_error(error: BaseException) -> ClientError:
@@ -162,11 +121,11 @@ class DestinationState:
         self._pause_s = PAUSE_S
         self._refused_count = 0
 
-    def on_refused(self, error: ClientError, count: int, now_s: float) -> Decision:
+    def on_refused(self, error: ClientError, count: int, now_s: float, is_link_over: bool = False) -> Decision:
         """What becomes of `count` messages that were sent together, and that nobody took."""
-        blame = blame_of(error)
-        if blame is not Blame.MESSAGE:
-            return self._block(blame, now_s)
+        failure = failure_of(error, is_link_over)
+        if not is_of_message(failure):
+            return self._block(failure, now_s)
         if count > 1:
             return EachAlone()
         self._refused_count += 1
@@ -177,12 +136,12 @@ class DestinationState:
 
     def on_unreachable(self, error: ClientError, now_s: float) -> RetryAt:
         """There is no link to send on, for whatever reason: that says nothing of a message."""
-        return self._block(blame_of(error), now_s)
+        return self._block(failure_of(error, is_link_over=True), now_s)
 
-    def _block(self, blame: Blame, now_s: float) -> RetryAt:
+    def _block(self, failure: Failure, now_s: float) -> RetryAt:
         is_first = now_s >= self.blocked_until_s  # of several that were under way together
-        if is_first or blame is Blame.BUSY:
-            least_s = BUSY_PAUSE_S if blame is Blame.BUSY else 0.0
+        if is_first or failure.is_busy:
+            least_s = BUSY_PAUSE_S if failure.is_busy else 0.0
             self._block_until(max(self.blocked_until_s, now_s + max(least_s, self._pause_s)))
         if is_first:
             self._pause_s = min(PAUSE_MAX_S, self._pause_s * 2)

@@ -40,6 +40,7 @@ from spillway.syphon.policy import (
     Polls,
     ReceiveSize,
     as_client_error,
+    failure_of,
 )
 from spillway.syphon.reconnecting import Reconnecting
 from spillway.syphon.restore import Ttl
@@ -184,7 +185,7 @@ class QueueSyphon:
                 await self._live()
             except Exception as error:
                 failed = as_client_error(error)
-                least_s = BUSY_PAUSE_S if isinstance(failed, ServerBusy) else 0.0
+                least_s = BUSY_PAUSE_S if failure_of(failed).is_busy else 0.0
                 self._on_failed(failed)
             await asyncio.sleep(max(least_s, self._back_off.after(loop.time() - began_s)))
 

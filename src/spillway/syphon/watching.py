@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from spillway.client import ClientError, Unauthorized
+from spillway.client import ClientError
 from spillway.model.aliases import Malformed
 from spillway.model.backlogs import backlog_path
+from spillway.model.failures import Blame
 from spillway.syphon.depths import Backlogs, SecondaryError
 from spillway.syphon.destinations import Opener
 from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, OutcomeCounts, reason_of
-from spillway.syphon.policy import BackOff
+from spillway.syphon.policy import BackOff, as_client_error, failure_of
 from spillway.syphon.restore import Ttl
 from spillway.syphon.standing import LONG_POLL_S, OPERATION_TIMEOUT_S, Syphon
 
@@ -181,7 +182,7 @@ class Watch:
             tried.cancel()
             return
         refusal = tried.result()
-        if isinstance(refusal, Unauthorized):
+        if refusal is not None and failure_of(as_client_error(refusal)).blame is Blame.CALLER:
             raise refusal
 
     async def _first_paths(self) -> list[str]:

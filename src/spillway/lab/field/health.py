@@ -55,13 +55,12 @@ class Health:
     def of_any_backlog_queue(self, begin_s: float, end_s: float) -> list[Spell]:
         return [spell for spell in self.spells if spell.side == SECONDARY and _overlaps(spell, begin_s, end_s)]
 
-    def longest_well_s(self, path: str, begin_s: float, end_s: float) -> float:
-        """The longest time in a row in which one side was well, the same one all the time."""
-        spans = [
-            _longest_gap_s(self.of_primary(path, begin_s, end_s), begin_s, end_s),
-            _longest_gap_s(self.of_secondary(begin_s, end_s), begin_s, end_s),
-        ]
-        return max(spans)
+    def primary_well_s(self, path: str, begin_s: float, end_s: float) -> float:
+        """The longest time in a row in which this entity of the primary was well."""
+        return _longest_gap_s(self.of_primary(path, begin_s, end_s), begin_s, end_s)
+
+    def secondary_well_s(self, begin_s: float, end_s: float) -> float:
+        return _longest_gap_s(self.of_secondary(begin_s, end_s), begin_s, end_s)
 
 
 def _overlaps(spell: Spell, begin_s: float, end_s: float) -> bool:

@@ -8,8 +8,10 @@ A good message may be refused only if, in the time of its call, nobody could tak
    once the entity is failed over, the call succeeds. Excepted are entities that are busy (they are waited for, ten
    seconds, which may be more than the call has) and entities that are gone (`EntityFailed`: their backlog could never
    go home).
-3. *Held*: with `pending="hold"` one side, whichever, is well for `HELD_WELL_S` in a row within the call. Not asked for
-   while one side is busy or keeps silent: a try that nobody answers takes its share of the call's time.
+3. *Held*: with `pending="hold"` one side, whichever, is well for `HELD_WELL_S` in a row within the call; the secondary,
+   where the entity was not failed over from the start, for two intervals more: a primary that comes and goes is failed
+   over when it has failed for one, and may have been well in the first of them. Not asked for while one side is busy or
+   keeps silent: a try that nobody answers takes its share of the call's time.
 
 All times are generous: a machine with two cores and much to do must not break a promise that holds.
 """
@@ -53,9 +55,12 @@ def broken_promise(call: Call, health: Health) -> str | None:
         return "the secondary was well all the time"
     around = [*before, *health.of_secondary(call.begin_s - PING_BACK_S, call.end_s)]
     if call.pending == "hold" and not _is_any(around, BUSY, *HUSHED):
-        well_s = health.longest_well_s(call.path, call.begin_s, call.end_s)
-        if well_s >= HELD_WELL_S:
-            return f"it was held, and one side was well for {well_s:.1f} s of its time"
+        home_s = health.primary_well_s(call.path, call.begin_s, call.end_s)
+        if home_s >= HELD_WELL_S:
+            return f"it was held, and its entity was well for {home_s:.1f} s of its time"
+        away_s = health.secondary_well_s(call.begin_s, call.end_s)
+        if away_s >= HELD_WELL_S + (0.0 if call.is_away else 2 * call.interval_s):
+            return f"it was held, and the secondary was well for {away_s:.1f} s of its time"
     return None
 
 
