@@ -109,7 +109,7 @@ STEPS_PER_TURN_MAX: Final = 10_000
 CHORE_STEPS_PER_TURN_MAX: Final = 4_000
 FILTER_STEPS_PER_TURN_MAX: Final = 4_000  # of both together, for trying rules
 COPY_STEPS: Final = 20  # one copy of a message for a subscription, written down
-LOCK_STEPS: Final = 20  # one lock that has run out, written down
+LOCK_STEPS: Final = 40  # one lock that has run out: its row is read, changed and written
 RULE_STEPS: Final = 100  # a rule added or removed, or read for the first time after a start: besides its text
 # What a step of these weighs of what a peer brings into a turn: rules of 2,000 characters together, or 20 small ones.
 RULE_STEP_BYTES: Final = COMMAND_BYTES_PER_TURN_MAX // 2_000
