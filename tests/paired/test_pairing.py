@@ -175,7 +175,8 @@ async def test_a_queue_of_that_name_with_other_settings_is_the_owners_choice_and
         ("localhost", "localhost"),
         ("localhost:5672", "localhost-5672"),
         ("127.0.0.1:5672", "127.0.0.1-5672"),
-        ("[::1]:5672", "--1-5672"),
+        ("[::1]:5672", "0--1-5672"),
+        ("[fe80::]", "fe80--0"),
         ("my-broker.example.org:5671", "my-broker"),
     ],
 )

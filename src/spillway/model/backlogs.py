@@ -14,6 +14,8 @@ def namespace_name(host: str) -> str:
     bare, _, port = _split_port(host.strip().lower())
     if _is_address(bare) or bare == "localhost":
         shown = bare.strip("[]").replace(":", "-").replace("%", "-")
+        # `::1` is `0::1`: no entity's name begins or ends with a dash.
+        shown = f"{'0' * shown.startswith('-')}{shown}{'0' * shown.endswith('-')}"
         return f"{shown}-{port}" if port else shown
     return bare.partition(".")[0]
 
