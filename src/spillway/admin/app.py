@@ -5,6 +5,7 @@ A request is refused before its body is read where that is possible, and what it
 path, body. No text made here shows a token.
 """
 
+import asyncio
 import json
 import logging
 from collections import Counter
@@ -58,6 +59,9 @@ class Administration:
             response = await self.respond(request)
         except ClientDisconnect:
             return
+        except asyncio.CancelledError:  # the broker stops, and somebody still waited: for a fault on purpose, or a body
+            stopping = Fault(503, "SubCode=50300. The broker is stopping. Send the request again.", closes=True)
+            response = self.refusal(request, "", stopping, None)
         await response(scope, receive, send)
 
     async def respond(self, request: Request) -> Response:
