@@ -22,7 +22,6 @@ from spillway.lab.field.vitals import vitals
 from spillway.lab.histories import EVENT, FAIL, INFO, OK, UNCLEAN, History, now_ns
 
 THREADS: Final = 64
-LATER_S: Final = 1.0  # when what is scheduled is due
 LAST_S: Final = 0.3  # the last calls are under way before the factories are closed
 ENDED_S: Final = 3.0  # a call ends so soon after its factory was closed
 SETTLED_S: Final = 2.0  # a connection may say goodbye for a moment after its factory was closed
@@ -112,7 +111,7 @@ class Caller:
     def asked(self, call: Call) -> tuple[str, tuple[Any, ...]]:
         """The sender's method, and what it is given."""
         if call.send.how == plans.SCHEDULE:
-            due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=LATER_S)
+            due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=plans.LATER_S)
             return "schedule_messages", (call.messages, due)
         return "send_messages", (call.messages if call.send.how == plans.BATCH else call.messages[0],)
 

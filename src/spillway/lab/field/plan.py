@@ -34,6 +34,7 @@ TOGETHER: Final = "together"  # all at the same time
 SEQUENCE: Final = "sequence"  # one after the other
 BATCH: Final = "batch"  # in one call
 SCHEDULE: Final = "schedule"
+LATER_S: Final = 1.0  # when what is scheduled is due
 WAYS: Final = (ONE, TOGETHER, SEQUENCE, BATCH, SCHEDULE)
 
 ASYNCIO: Final = "asyncio"

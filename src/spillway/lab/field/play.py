@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from spillway.lab.field.draw import TIMEOUT_S
 from spillway.lab.field.lines import HEALED, ILL, MENDING, PLAN_FILE, PULSE, VERDICT_FILE
-from spillway.lab.field.plan import PRIMARY, SECONDARY, Ailment, Plan
+from spillway.lab.field.plan import LATER_S, PRIMARY, SECONDARY, Ailment, Plan
 from spillway.lab.field.stage import PAIRING_NAME, Stage
 from spillway.lab.field.vitals import slowdown
 from spillway.lab.guard import Guard
@@ -144,6 +144,7 @@ class Play:
     def _come_home(self) -> None:
         """Until the backlog is empty, or nothing moves any more."""
         self.show("all is well again; the backlog comes home")
+        time.sleep(2 * LATER_S)  # what the last call has scheduled is due: before that a topic shows it to nobody
         until_s = time.monotonic() + HOME_S
         before, moved_s, are_locks_ended = -1, time.monotonic(), False
         while time.monotonic() < until_s:
