@@ -20,6 +20,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from spillway.client.faults import Fault, RemoteFaults
+from spillway.lab.field.vitals import count_sockets
 from spillway.paired import (
     BacklogUnavailableError,
     Event,
@@ -355,6 +356,53 @@ async def test_calls_that_wait_for_a_frozen_peer_end_with_the_factory(brokers: T
             await pair.secondary.close()
         finally:
             broker.resume()
+
+
+@pytest.mark.parametrize("is_connected", [True, False], ids=["connected", "while-connecting"])
+async def test_no_socket_waits_for_the_garbage_collector_when_both_are_frozen(
+    brokers: TwoBrokers, is_connected: bool
+) -> None:
+    """The SDK forgets a connection whose opening is cut short, and leaves its socket open."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = count_sockets()
+        async with brokers.paired(2, timeout_s=60.0, pending="hold") as pair:
+            senders = [pair.primary.create_message_sender(path) for path in ("orders", "other")]
+            if is_connected:
+                await asyncio.gather(*(sender.send_messages(ServiceBusMessage("before")) for sender in senders))
+            brokers.primary.pause()
+            brokers.secondary.pause()
+            calls = [asyncio.create_task(sender.send_messages(ServiceBusMessage("x"))) for sender in senders]
+            await asyncio.sleep(0.5)
+            assert count_sockets() > before
+            await asyncio.gather(pair.primary.close(), pair.secondary.close())
+            await asyncio.gather(*calls, return_exceptions=True)
+            await pair.manager.close()
+            await asyncio.sleep(0.1)
+            assert count_sockets() == before
+    finally:
+        gc.enable()
+        brokers.primary.resume()
+        brokers.secondary.resume()
+
+
+async def test_a_call_whose_time_is_up_while_it_connects_leaves_no_socket(brokers: TwoBrokers) -> None:
+    gc.collect()
+    gc.disable()
+    brokers.primary.pause()
+    try:
+        factory = MessagingFactory.from_connection_string(brokers.primary.connection_string, operation_timeout=1.0)
+        async with factory:
+            before = count_sockets()
+            for _ in range(3):
+                with pytest.raises(MessagingError):
+                    await factory.create_message_sender("orders").send_messages(ServiceBusMessage("x"))
+            await asyncio.sleep(0.5)
+            assert count_sockets() == before
+    finally:
+        gc.enable()
+        brokers.primary.resume()
 
 
 async def test_a_message_that_failed_is_not_kept_until_garbage_is_collected(namespaces: Namespaces) -> None:

@@ -27,7 +27,7 @@ from azure.servicebus.exceptions import (
 from spillway.model.failures import OF_CALLER, Blame, Failure
 from spillway.paired.deadlines import Deadlines
 from spillway.paired.requests import SendRequest
-from spillway.paired.shutdown import CLOSE_S, close_quietly, end, forget_locals, stream_of
+from spillway.paired.shutdown import CLOSE_S, HandlerWatch, end, forget_locals
 
 GRACE_S: Final = 0.3  # for the SDK to keep its own time-out before we end the call for it
 TOGETHER_MAX: Final = 500  # messages that strangers send in one batch
@@ -112,22 +112,22 @@ class InFlight:
 class PooledSender:
     """One sender of the SDK. It connects with its first call."""
 
-    __slots__ = ("idle_since_s", "is_connected", "sdk", "stream")
+    __slots__ = ("idle_since_s", "is_connected", "sdk", "watch")
 
     def __init__(self, sdk: ServiceBusSender) -> None:
         self.sdk = sdk
+        self.watch = HandlerWatch(sdk)
         self.is_connected = False  # it has answered a call
         self.idle_since_s = 0.0
-        self.stream: asyncio.StreamWriter | None = None  # of its connection, once it is connected
 
     def on_answer(self, now_s: float) -> None:
         self.idle_since_s = now_s
         if not self.is_connected:
             self.is_connected = True
-            self.stream = stream_of(self.sdk)
+            self.watch.on_connected()
 
     async def close(self) -> None:
-        await close_quietly(self.sdk, self.stream)
+        await self.watch.close()
 
 
 class _Waiting:

@@ -47,18 +47,54 @@ def forget_locals(error: BaseException) -> None:
 
 
 def stream_of(handler: Any) -> asyncio.StreamWriter | None:
-    """The stream under a sender or receiver of the SDK, None if it has none or keeps it elsewhere: nothing in the SDK's
-    interface leads there, so nothing may depend on it."""
+    """The stream under a handler of the SDK, which is what its senders and receivers make for a connection. None if it
+    has none or keeps it elsewhere: nothing in the SDK's interface leads there, so nothing may depend on it."""
     stream = handler
-    for name in ("_handler", "_connection", "_transport", "writer"):
+    for name in ("_connection", "_transport", "writer"):
         stream = getattr(stream, name, None)
     return stream if isinstance(stream, asyncio.StreamWriter) else None
 
 
-async def close_quietly(closable: Any, stream: asyncio.StreamWriter | None = None) -> None:
+class HandlerWatch:
+    """Knows the sockets of a sender of the SDK. The sender itself forgets a handler whose opening was cut short, and a
+    handler forgets the stream of a connection that died: either socket would be open until garbage is collected."""
+
+    __slots__ = ("handler", "sdk", "stream")
+
+    def __init__(self, sdk: Any) -> None:
+        self.sdk = sdk
+        self.handler: Any = None
+        self.stream: asyncio.StreamWriter | None = None  # of the handler, once it is connected
+        if hasattr(sdk, "_create_handler"):
+            sdk._create_handler = self._create
+
+    def on_connected(self) -> None:
+        self.stream = stream_of(self.handler)
+
+    async def close(self) -> None:
+        try:
+            await close_quietly(self.sdk)
+        finally:
+            self._close_streams()
+            with contextlib.suppress(AttributeError):
+                del self.sdk._create_handler  # ours, so that no cycle is left for the garbage collector
+
+    def _create(self, *arguments: Any, **options: Any) -> None:
+        self._close_streams()
+        type(self.sdk)._create_handler(self.sdk, *arguments, **options)
+        self.handler = self.sdk._handler
+
+    def _close_streams(self) -> None:
+        for stream in (self.stream, stream_of(self.handler)):
+            if stream is not None:
+                stream.close()
+        self.handler = self.stream = None
+
+
+async def close_quietly(closable: Any) -> None:
     """A peer that has fallen silent does not keep us from leaving. Of what the SDK gave us the socket is closed too,
-    which it leaves to the garbage collector if the connection is dead; `stream` if it was known before."""
-    stream = stream or stream_of(closable)
+    which it leaves to the garbage collector if the connection is dead."""
+    stream = stream_of(getattr(closable, "_handler", None))
     try:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_S):
