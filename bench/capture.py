@@ -91,7 +91,7 @@ def main() -> int:
     chosen = parser.parse_args()
     results: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        from spillway.spark.session import build_session
+        from spillway.spark.platform.session import build_session
 
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-")))
         bench = Bench(directory, stack, chosen.size)

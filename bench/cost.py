@@ -116,7 +116,7 @@ def write_ledgers(directory: Path, rows: int) -> dict[str, Any]:
 
 def expected_total(units: dict[str, dict[str, int]]) -> str:
     """From what the generator wrote: all of one month, all hours of it."""
-    from spillway.spark.prices import cents, find_list
+    from spillway.spark.billing.prices import cents, find_list
 
     prices = find_list("standard")
     total = 0
@@ -127,9 +127,9 @@ def expected_total(units: dict[str, dict[str, int]]) -> str:
 
 
 def plain_sum(directory: Path) -> tuple[str, float]:
-    from spillway.spark.charges import Tariff, plain_total
-    from spillway.spark.ledger_files import rows_of
-    from spillway.spark.prices import cents, find_list
+    from spillway.spark.billing.charges import Tariff, plain_total
+    from spillway.spark.billing.ledger_files import rows_of
+    from spillway.spark.billing.prices import cents, find_list
 
     began = time.monotonic()
     rows = (row for path in sorted(directory.rglob("*.gz")) for row in rows_of(path))
@@ -204,11 +204,11 @@ def seen(pid: int) -> tuple[str, int]:
 
 
 def run_one(rows: int, place: Path, plain_max: int) -> dict[str, Any]:
-    from spillway.spark.charges import Tariff
+    from spillway.spark.billing.charges import Tariff
+    from spillway.spark.billing.metering_inputs import LedgerDirectory
+    from spillway.spark.billing.prices import find_list
     from spillway.spark.jobs import cost, metering
-    from spillway.spark.metering_inputs import LedgerDirectory
-    from spillway.spark.prices import find_list
-    from spillway.spark.session import build_session
+    from spillway.spark.platform.session import build_session
 
     directory = place / "data"
     say(f"{rows:,} rows: writing ledgers")

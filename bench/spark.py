@@ -210,7 +210,7 @@ class OnSpark:
     """The job, in a session that has run it before."""
 
     def __init__(self, bench: Bench) -> None:
-        from spillway.spark.session import build_session
+        from spillway.spark.platform.session import build_session
 
         self.bench = bench
         self.session: SparkSession = build_session("bench", master="local[2,4]")

@@ -193,7 +193,7 @@ def test_imports_follow_the_houses_direction(file: Path) -> None:
 
 def test_what_spark_looks_for_only_points_into_the_room() -> None:
     found = [one for file in FOR_SPARK.rglob("*.py") for one in imports_of(file)]
-    assert {one.module for one in found} == {"spillway.spark.source"}
+    assert {one.module for one in found} == {"spillway.spark.source.data_source"}
 
 
 def test_only_the_command_line_and_the_lab_know_the_room_of_spark() -> None:
@@ -242,7 +242,7 @@ def test_every_room_is_in_the_table() -> None:
         ("paired", "from spillway.syphon.standing import Syphon", True),
         ("syphon", "from spillway.client import connect", True),
         ("syphon", "import azure.servicebus", False),
-        ("syphon", "from spillway.spark.options import Access", False),
+        ("syphon", "from spillway.spark.platform.access import Access", False),
         ("syphon", "from spillway.paired import events", False),
         ("client", "from spillway.syphon.policy import BackOff", False),
     ],
@@ -306,3 +306,57 @@ def test_a_room_that_is_a_line_has_no_ring_of_imports(room: str) -> None:
 def test_a_ring_of_imports_would_be_found() -> None:
     assert cycle_in({"a": {"b"}, "b": {"c"}, "c": set()}) == []
     assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+
+
+# The packages of the room of Spark, and which others each may import. What stands beside them are doors for users.
+SPARK = {
+    "platform": names(""),
+    "source": names("platform"),
+    "billing": names("platform"),
+    "outages": names("platform"),
+    "jobs": names("platform source billing outages"),
+}
+DOORS = names("captured charges home java ledger_frames prices session settle")
+
+
+def spark_problem(package: str, found: Import) -> str | None:
+    """Why a file of this package of Spark's room (of none: a door) may not import that, or None."""
+    parts = found.module.split(".")
+    if parts[:2] != ["spillway", "spark"] or len(parts) == 2 or parts[2] == package:
+        return None
+    if package == "":
+        return None if parts[2] in SPARK and parts[2] != "jobs" else "a door opens into a package, and not into a job"
+    allowed = SPARK[package]
+    return None if parts[2] in allowed else f"{package} may import {', '.join(sorted(allowed)) or 'no other package'}"
+
+
+def test_the_packages_of_spark_are_a_line() -> None:
+    assert cycle_in({package: set(others) for package, others in SPARK.items()}) == []
+    room = SOURCE / "spark"
+    assert {path.parent.name for path in room.glob("*/*.py")} == set(SPARK)
+    assert {path.stem for path in room.glob("*.py")} == DOORS | {"__init__"}
+    problems = []
+    for file in room.rglob("*.py"):
+        package = file.relative_to(room).parts[0] if file.parent != room else ""
+        problems += [f"{one}: {why}" for one in imports_of(file) if (why := spark_problem(package, one)) is not None]
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize(
+    ("package", "text", "is_allowed"),
+    [
+        ("source", "from spillway.spark.platform.access import Access", True),
+        ("source", "from spillway.spark.source.options import ReadOptions", True),
+        ("platform", "from spillway.spark.source.options import ReadOptions", False),
+        ("billing", "from spillway.spark.outages.timelines import timed", False),
+        ("outages", "if TYPE_CHECKING:\n    from spillway.spark.jobs.availability import run", False),
+        ("billing", "def f():\n    from spillway.spark import jobs", False),
+        ("billing", "from spillway.spark.prices import find_list", False),
+        ("jobs", "from spillway.spark.outages.timelines import timed", True),
+        ("", "from spillway.spark.source.settle import settle", True),
+        ("", "from spillway.spark.jobs.cost import run", False),
+    ],
+)
+def test_a_package_of_spark_that_turns_round_would_be_found(package: str, text: str, is_allowed: bool) -> None:
+    found = imports_of(SOURCE / "spark" / package / "example.py", text)
+    assert (not any(spark_problem(package, one) for one in found)) is is_allowed

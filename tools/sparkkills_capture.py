@@ -18,8 +18,8 @@ from typing import Any
 
 from spillway.client import OutgoingMessage
 from spillway.client.faults import Fault, RemoteFaults
-from spillway.spark.captured import captured, captured_files
 from spillway.spark.jobs.capture import CaptureConfig, CaptureSummary, run
+from spillway.spark.source.deduplicated_view import captured, captured_files
 from spillway.syphon.crash import AFTER, AT, COMPLETED, ONCE, RECEIVED, SENT
 from tests.spark.bus import Bus
 from tools.sparkkills_ground import LOCK_S, MESSAGES, Ground, failed_tasks, java_of, workers_of

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillway.spark.session import SHORT_LIVED_JAVA, build_session
+from spillway.spark.platform.session import SHORT_LIVED_JAVA, build_session
 from tests.paired.namespaces import Namespaces
 
 if TYPE_CHECKING:

@@ -1,3 +1,3 @@
 """PySpark looks for data sources in modules whose names begin with `pyspark_`."""
 
-from spillway.spark.source import DefaultSource as DefaultSource
+from spillway.spark.source.data_source import DefaultSource as DefaultSource

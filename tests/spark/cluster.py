@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 import pyspark
 
-from spillway.spark.home import light_home
-from spillway.spark.java import find_java
+from spillway.spark.platform.java import find_java
+from spillway.spark.platform.spark_home import light_home
 from tests.spark.java import QUICK_JAVA
 
 MARK = "SPILLWAY_TEST_NODE"

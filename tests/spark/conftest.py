@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spillway.spark.session import build_session
+from spillway.spark.platform.session import build_session
 from tests.paired.namespaces import Namespaces
 from tests.spark.bus import Bus
 from tests.spark.java import QUICK_JAVA

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from spillway.model.ledger import KIND_NAMES, DayPacker, LedgerRow
-from spillway.spark.charges import RawRow, day_text
+from spillway.spark.billing.charges import RawRow, day_text
 
 
 def write_sealed(directory: Path, rows: Iterable[RawRow]) -> list[Path]:

@@ -16,12 +16,12 @@ import pytest
 from spillway.spark.jobs.availability import (
     AvailabilityConfig,
     AvailabilityError,
-    AvailabilitySummary,
     check_place,
     parse_ledger,
     run,
     words_of,
 )
+from spillway.spark.outages.availability_summary import AvailabilitySummary
 from tests.spark.event_files import BASE_US, SECOND_US, Writer
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
-from spillway.spark.browse import BrowseStreamReader, RangePartition
-from spillway.spark.options import read_options
+from spillway.spark.source.browse import BrowseStreamReader, RangePartition
+from spillway.spark.source.options import read_options
 from tests.spark.bus import Bus, run
 
 NUMBERS = StructType([StructField("sequence_number", LongType())])

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spillway.spark.jobs.syphon import SyphonConfig, run, text_of
-from spillway.spark.queries import run_to_end
+from spillway.spark.platform.queries import run_to_end
 from spillway.syphon.depths import SecondaryError
 from tests.paired.namespaces import Namespaces
 from tests.spark.bus import Bus

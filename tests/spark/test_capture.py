@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spillway.client import OutgoingMessage
-from spillway.spark.captured import SCHEMA, captured, captured_files, captured_sql
-from spillway.spark.durable import Synced, local_path
 from spillway.spark.jobs.capture import OURS, Capture, CaptureConfig, CaptureSummary, check, main, run, text_of
-from spillway.spark.link import NamespaceError
-from spillway.spark.options import OptionError, read_options
-from spillway.spark.places import Place, PlaceError, _Hadoop
-from spillway.spark.reasons import reason_of
-from spillway.spark.schema import schema_for
+from spillway.spark.platform.access import OptionError
+from spillway.spark.platform.connection_pool import NamespaceError
+from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError, _Hadoop
+from spillway.spark.platform.paths import local_path
+from spillway.spark.platform.reasons import reason_of
+from spillway.spark.source.deduplicated_view import SCHEMA, captured, captured_files, captured_sql
+from spillway.spark.source.options import read_options
+from spillway.spark.source.schema import schema_for
+from spillway.spark.source.settle_after_write import Synced
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -142,11 +144,11 @@ def test_what_is_wrong_is_said_before_anything_begins(spark: "SparkSession", bus
     assert "SharedAccessKey=" not in str(refused.value)
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.txt").write_text("mine")
-    with pytest.raises(PlaceError, match="holds something else"):
+    with pytest.raises(JobDirectoryError, match="holds something else"):
         Capture(spark, config_for(bus, tmp_path / "else", queue))
     checkpoint = str(tmp_path / "checkpoint")
     Capture(spark, config_for(bus, tmp_path / "out", queue, checkpoint=checkpoint))
-    with pytest.raises(PlaceError, match=rf'its entities is \["{queue}"\], and here it is \["{other}"\]'):
+    with pytest.raises(JobDirectoryError, match=rf'its entities is \["{queue}"\], and here it is \["{other}"\]'):
         Capture(spark, config_for(bus, tmp_path / "out", other, checkpoint=checkpoint))
     assert bus.bodies(queue) == ["one"]
 
@@ -195,7 +197,7 @@ def test_files_and_every_directory_up_to_the_one_above_are_synced(tmp_path: Path
 
 
 def test_a_place_on_another_file_system_is_read_and_written_by_spark(spark: "SparkSession", tmp_path: Path) -> None:
-    place = Place(spark, str(tmp_path / "here"))
+    place = JobDirectory(spark, str(tmp_path / "here"))
     place._files = _Hadoop(spark, f"file:{tmp_path}/here")
     assert (place.read("about.json"), place.names()) == (None, [])
     place.claim("about.json", {"job": "é"}, "out")
@@ -203,15 +205,15 @@ def test_a_place_on_another_file_system_is_read_and_written_by_spark(spark: "Spa
     place.write("done/1.json", "first")
     place.write("done/1.json", "second")
     assert (place.read("done/1.json"), place.names("done")) == ("second", ["1.json"])
-    with pytest.raises(PlaceError, match="its job is"):
+    with pytest.raises(JobDirectoryError, match="its job is"):
         place.claim("about.json", {"job": "e"}, "out")
     place.write("about.json", "{")
-    with pytest.raises(PlaceError, match="cannot be read"):
+    with pytest.raises(JobDirectoryError, match="cannot be read"):
         place.claim("about.json", {"job": "e"}, "out")
 
 
 def test_the_reason_of_a_failure_is_its_cause() -> None:
-    ours = "[X] failed\nTraceback:\n  spillway.spark.link.NamespaceError: there is no entity 'a'"
+    ours = "[X] failed\nTraceback:\n  spillway.spark.platform.connection_pool.NamespaceError: there is no entity 'a'"
     assert reason_of(RuntimeError(ours.replace("  spill", "spill"))) == "there is no entity 'a'"
     assert reason_of(RuntimeError("Traceback (most recent)\n  x\nKeyError: 'k'\n")) == "KeyError: 'k'"
     assert reason_of(RuntimeError("\n first line\nsecond")) == "first line"

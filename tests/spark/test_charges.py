@@ -10,17 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.model.ledger import KIND_NAMES
-from spillway.spark.charges import (
-    Charge,
-    Metered,
-    RawRow,
-    Tariff,
-    charges_of,
-    day_text,
-    plain_total,
-    share,
-)
-from spillway.spark.prices import ACCOUNT, Tier, find_list, money
+from spillway.spark.billing.charges import Charge, Metered, RawRow, Tariff, charges_of, day_text, plain_total, share
+from spillway.spark.billing.prices import ACCOUNT, Tier, find_list, money
 
 DAY_S = 86_400
 NOON = 1_798_804_800  # 2027-01-01T12:00:00Z

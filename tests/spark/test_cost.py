@@ -10,15 +10,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from spillway.spark import pricing
-from spillway.spark.charges import Metered, RawRow, Tariff, charges_of, plain_total
-from spillway.spark.cost_report import page
+from spillway.spark.billing import pricing
+from spillway.spark.billing.charges import Metered, RawRow, Tariff, charges_of, plain_total
+from spillway.spark.billing.cost_report import page
+from spillway.spark.billing.cost_summary import CostSummary, Sum, shown_cents
+from spillway.spark.billing.ledger_files import rows_of
+from spillway.spark.billing.metering_inputs import LedgerDirectory
+from spillway.spark.billing.prices import ACCOUNT, PICO, PriceListError, cents, find_list, money
 from spillway.spark.jobs import cost, metering
-from spillway.spark.jobs.cost import CostConfig, CostError, CostSummary, Sum, make_tariff, run, shown_cents, words_of
+from spillway.spark.jobs.cost import CostConfig, CostError, make_tariff, run, words_of
 from spillway.spark.jobs.metering import MeteringConfig
-from spillway.spark.ledger_files import rows_of
-from spillway.spark.metering_inputs import LedgerDirectory
-from spillway.spark.prices import ACCOUNT, PICO, PriceListError, cents, find_list, money
 from tests.spark.ledgers import write_sealed
 from tests.spark.test_charges import DAY_S, NOON, STANDARD, M, metered, raw_rows, small_tiers, syphoned
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from spillway.spark.event_lines import checked_event, find_files, read_file
-from spillway.spark.ledger_files import BadLine
+from spillway.spark.outages.event_lines import checked_event, find_files, read_file
+from spillway.spark.platform.line_files import BadLine
 from tests.spark.event_files import Writer
 
 GOOD: dict[str, Any] = {

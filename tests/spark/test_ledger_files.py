@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from spillway.model.ledger import KIND_NAMES, DayPacker, LedgerRow, day_name
-from spillway.spark import ledger_files
-from spillway.spark.ledger_files import LedgerFile, Summed, rows_of, sum_file
+from spillway.spark.billing import ledger_files
+from spillway.spark.billing.ledger_files import LedgerFile, Summed, rows_of, sum_file
+from spillway.spark.platform import line_files
 
 DAY = 20_819  # 2027-01-01
 GOOD = (
@@ -53,7 +54,8 @@ def sums(summed: Summed) -> dict[tuple[str, str], tuple[int, ...]]:
 def test_a_sealed_day_is_summed_by_entity_and_kind(
     chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_files, "CHUNK_BYTES", chunk_bytes)
+    for module in (ledger_files, line_files):
+        monkeypatch.setattr(module, "CHUNK_BYTES", chunk_bytes)
     rows = made(3000)
     expected: dict[tuple[str, str], list[int]] = {}
     for row in rows:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spillway.spark.charges import RawRow, Tariff, plain_total
-from spillway.spark.ledger_frames import charged, metered, sealed_days, set_aside
-from spillway.spark.metering_inputs import LedgerDirectory, MeteringError
-from spillway.spark.prices import find_list, money
+from spillway.spark.billing.charges import RawRow, Tariff, plain_total
+from spillway.spark.billing.ledger_frames import charged, metered, sealed_days, set_aside
+from spillway.spark.billing.metering_inputs import LedgerDirectory, MeteringError
+from spillway.spark.billing.prices import find_list, money
 from tests.spark.ledgers import write_sealed
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ import time
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
-from spillway.spark.keeper import Batch
-from spillway.spark.link import hub
-from spillway.spark.locked import LockedPartition, LockedReader, LockedStreamReader, Reception, plan
-from spillway.spark.options import ReadOptions, read_options
-from spillway.spark.settle import settle_on_executor
-from spillway.spark.tokens import renew_tokens, settle_tokens
+from spillway.spark.platform.connection_pool import connection_pool
+from spillway.spark.source.lock_renewer import Batch
+from spillway.spark.source.locked import LockedPartition, LockedReader, LockedStreamReader, Reception, plan
+from spillway.spark.source.options import ReadOptions, read_options
+from spillway.spark.source.settle import settle_on_executor
+from spillway.spark.source.tokens import renew_tokens, settle_tokens
 from tests.spark.bus import Bus, run
 
 
@@ -21,10 +21,10 @@ def options(bus: Bus, entity: str, **given: str) -> ReadOptions:
 def test_a_task_that_wants_no_more_gives_back_what_it_has_not_handed_out(bus: Bus) -> None:
     queue = bus.queue(*[str(number) for number in range(250)])
     chosen = options(bus, queue)
-    chunks = Reception(hub(), chosen, LockedPartition(queue, 0, None)).chunks()
+    chunks = Reception(connection_pool(), chosen, LockedPartition(queue, 0, None)).chunks()
     first = next(chunks)
     chunks.close()
-    again = Reception(hub(), chosen, LockedPartition(queue, 0, None)).chunks()
+    again = Reception(connection_pool(), chosen, LockedPartition(queue, 0, None)).chunks()
     rest = [message for chunk in again for message in chunk]
     numbers = sorted(message.sequence_number or 0 for message in (*first, *rest))
     assert numbers == list(range(1, 251))
@@ -35,7 +35,7 @@ def test_a_task_that_wants_no_more_gives_back_what_it_has_not_handed_out(bus: Bu
 
 
 def receive(chosen: ReadOptions, part: LockedPartition) -> list[ReceivedMessage]:
-    return [message for chunk in Reception(hub(), chosen, part).chunks() for message in chunk]
+    return [message for chunk in Reception(connection_pool(), chosen, part).chunks() for message in chunk]
 
 
 def test_what_an_earlier_batch_of_the_holder_left_locked_is_received_by_the_next_at_once(bus: Bus) -> None:
@@ -94,14 +94,14 @@ def test_batches_of_a_holder_are_in_order_over_all_starts_of_its_query(bus: Bus)
 
 def test_a_batch_is_shared_out_among_entities_and_their_partitions(bus: Bus) -> None:
     chosen = options(bus, "a,b", partitions="2")
-    parts = hub().run(plan(hub(), chosen, chosen.entities, 10))
+    parts = connection_pool().run(plan(connection_pool(), chosen, chosen.entities, 10))
     assert [(part.entity, part.count_max) for part in parts if isinstance(part, LockedPartition)] == [
         ("a", 2),
         ("a", 3),
         ("b", 2),
         ("b", 3),
     ]
-    assert len(hub().run(plan(hub(), chosen, chosen.entities, 3))) == 3
+    assert len(connection_pool().run(plan(connection_pool(), chosen, chosen.entities, 3))) == 3
 
 
 def test_a_session_that_another_holds_is_theirs(bus: Bus) -> None:
@@ -110,9 +110,9 @@ def test_a_session_that_another_holds_is_theirs(bus: Bus) -> None:
     chosen = options(bus, queue, sessions="a,b", partitions="2")
 
     async def hold() -> object:
-        return await (await hub().connection(chosen.access)).session_receiver(queue, "a")
+        return await (await connection_pool().connection(chosen.access)).session_receiver(queue, "a")
 
-    receiver = hub().run(hold())
+    receiver = connection_pool().run(hold())
     reader = LockedReader(chosen, _two_columns())
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     assert [row["session_id"] for row in rows] == ["b"]
@@ -149,9 +149,9 @@ def test_locks_are_still_renewed_after_the_connection_was_lost(bus: Bus) -> None
     queue = bus.queue("one", lock_s=5)
     chosen = options(bus, queue)
     (message,) = receive(chosen, LockedPartition(queue, 1, None))
-    the_hub = hub()
-    connection = the_hub.run(the_hub.connection(chosen.access))
-    the_hub.run(connection.close())
+    pool = connection_pool()
+    connection = pool.run(pool.connection(chosen.access))
+    pool.run(connection.close())
     time.sleep(7)  # the lock is the broker's, and real: longer than it
     assert receive(chosen, LockedPartition(queue, 1, None)) == []
     assert message.lock_token is not None

@@ -11,12 +11,12 @@ import pytest
 from spillway.client.control import ControlClient
 from spillway.model.ledger import LedgerRow, line_of
 from spillway.paired.ledger import SEND, ClientLedger
-from spillway.spark.charges import RawRow, day_text
+from spillway.spark.billing.charges import RawRow, day_text
+from spillway.spark.billing.ledger_files import LedgerFile
+from spillway.spark.billing.metering_inputs import LedgerDirectory, MeteringError
+from spillway.spark.billing.pricing import read_metered
 from spillway.spark.jobs import metering
 from spillway.spark.jobs.metering import MeteringConfig, MeteringSummary, run
-from spillway.spark.ledger_files import LedgerFile
-from spillway.spark.metering_inputs import LedgerDirectory, MeteringError
-from spillway.spark.pricing import read_metered
 from tests.spark.ledgers import write_sealed
 from tests.tools.broker_process import BrokerProcess
 

@@ -5,16 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from spillway.spark.options import (
-    OPTIONS,
-    Access,
-    OptionError,
-    check_names,
-    entities_of,
-    read_options,
-    read_secret,
-    write_options,
-)
+from spillway.spark.platform.access import Access, OptionError, read_secret
+from spillway.spark.source.options import OPTIONS, check_names, entities_of, read_options, write_options
 
 KEY = "bm90IGEga2V5LCBidXQgaXQgbG9va3MgbGlrZSBvbmU="
 STRING = f"Endpoint=sb://localhost:5672;SharedAccessKeyName=Root;SharedAccessKey={KEY};UseDevelopmentEmulator=true"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from spillway.spark.outages import BACK, ENDED, MISSING, OPEN, VANISHED, Depth, Happening, Reading, Story
+from spillway.spark.outages.entity_outages import BACK, ENDED, MISSING, OPEN, VANISHED, Depth, Happening, Reading, Story
 
 BASE_US = 1_800_000_000_000_000
 S = 1_000_000

@@ -18,11 +18,11 @@ import pytest
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
 from spillway.client.control import ControlClient
-from spillway.spark.charges import RawRow, Tariff, plain_total
-from spillway.spark.home import light_home
-from spillway.spark.java import find_java
-from spillway.spark.ledger_files import rows_of
-from spillway.spark.prices import find_list, money
+from spillway.spark.billing.charges import RawRow, Tariff, plain_total
+from spillway.spark.billing.ledger_files import rows_of
+from spillway.spark.billing.prices import find_list, money
+from spillway.spark.platform.java import find_java
+from spillway.spark.platform.spark_home import light_home
 from tests.spark.bus import run
 from tests.spark.java import QUICK_JAVA
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spillway.spark.prices import PriceListError, cents, delivered_lists, find_list, money, read_list
+from spillway.spark.billing.prices import PriceListError, cents, delivered_lists, find_list, money, read_list
 
 M = 1_000_000
 

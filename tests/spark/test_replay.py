@@ -12,9 +12,9 @@ from spillway.amqp.types import Int, Timestamp
 from spillway.client import OutgoingMessage
 from spillway.spark.jobs import capture
 from spillway.spark.jobs.replay import ReplayConfig, ReplayError, check, main, ranges, run, text_of
-from spillway.spark.link import NamespaceError
-from spillway.spark.options import OptionError
-from spillway.spark.places import PlaceError
+from spillway.spark.platform.access import OptionError
+from spillway.spark.platform.connection_pool import NamespaceError
+from spillway.spark.platform.job_directory import JobDirectoryError
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_messages_arrive_as_they_were_in_their_order_and_a_run_goes_on_from_its_
     assert (again.sent, again.steps, again.steps_before) == (7, 1, 2)  # numbers 7 to 13
     assert len(bus.peek(to)) == COUNT  # duplicates were dropped
     assert run(spark, config).sent == 0
-    with pytest.raises(PlaceError, match='its where is "", and here it is "true"'):
+    with pytest.raises(JobDirectoryError, match='its where is "", and here it is "true"'):
         run(spark, config_for(bus, lake, to, entities=(lake.queue,), where="true", checkpoint=str(tmp_path)))
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spillway.spark import session as session_module
-from spillway.spark.java import SparkMissing
-from spillway.spark.session import build_session
+from spillway.spark.platform import session as session_module
+from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

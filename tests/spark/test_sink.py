@@ -11,11 +11,12 @@ from pyspark.sql.types import DataType, IntegerType, MapType, NullType, StringTy
 from spillway.amqp.types import Int, Timestamp
 from spillway.client import OperationTimeout, OutgoingMessage
 from spillway.client.faults import Fault, RemoteFaults
-from spillway.spark.link import hub
-from spillway.spark.options import Access, OptionError, WriteOptions, write_options
-from spillway.spark.outgoing import check_columns
-from spillway.spark.queries import run_to_end
-from spillway.spark.sink import Sending
+from spillway.spark.platform.access import Access, OptionError
+from spillway.spark.platform.connection_pool import connection_pool
+from spillway.spark.platform.queries import run_to_end
+from spillway.spark.source.options import WriteOptions, write_options
+from spillway.spark.source.outgoing import check_columns
+from spillway.spark.source.sink import Sending
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ def test_an_entity_that_falls_silent_is_told_as_that_by_every_message_and_waited
     some = [(silent, f"{at}", OutgoingMessage(b"x").encode()) for at in range(1_500)]  # more than a window
     some += [(well, f"{at}", OutgoingMessage(b"x").encode()) for at in range(20)]
     access = Access(connection_string=bus.options["connectionString"], timeout_s=1.0)
-    sending = Sending(hub(), WriteOptions(access))
+    sending = Sending(connection_pool(), WriteOptions(access))
     with RemoteFaults(bus.broker.connection_string).planted(Fault("timeout", silent, ["send"])):
-        outcomes = hub().run(sending._send_once(some))
+        outcomes = connection_pool().run(sending._send_once(some))
     assert {type(outcome) for outcome in outcomes[:1_500]} == {OperationTimeout}
     assert outcomes[1_500:] == [None] * 20
 

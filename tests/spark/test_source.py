@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 
 from spillway.amqp.types import Int, Timestamp
 from spillway.client import OutgoingMessage
-from spillway.spark.settle import Settled, settle
+from spillway.spark.source.settle import Settled, settle
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:

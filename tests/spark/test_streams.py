@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spillway.client import OutgoingMessage
-from spillway.spark.queries import run_to_end
-from spillway.spark.settle import Settled, settle
+from spillway.spark.platform.queries import run_to_end
+from spillway.spark.source.settle import Settled, settle
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spillway.client import OutgoingMessage
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.spark.jobs.syphon import Summary, Syphon, SyphonConfig, main, run, text_of
-from spillway.spark.link import backlogs_of, hub
-from spillway.spark.options import Access, OptionError
-from spillway.spark.queries import stopped_by_signals
-from spillway.spark.syphon_source import SyphonPlan, SyphonReader, share_out
+from spillway.spark.platform.access import Access, OptionError
+from spillway.spark.platform.connection_pool import backlogs_of, connection_pool
+from spillway.spark.platform.queries import stopped_by_signals
+from spillway.spark.source.syphon_source import SyphonPlan, SyphonReader, share_out
 from spillway.syphon.depths import Depth, SecondaryError
 from tests.paired.namespaces import Namespaces
 from tests.syphon.backlogs import Backlog
@@ -227,7 +227,7 @@ def test_backlog_queues_that_stay_empty_are_looked_at_less_and_less_often(monkey
         return [Depth("a", active)]
 
     monkeypatch.setattr(SyphonReader, "_depths", depths)
-    monkeypatch.setattr("spillway.spark.syphon_source.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("spillway.spark.source.syphon_source.time.monotonic", lambda: now_s)
     reader = SyphonReader(SyphonPlan(access, access, "n", ("a",), is_watch=True))
     start = reader.initialOffset()
     found = []
@@ -254,7 +254,7 @@ def test_a_secondary_that_does_not_answer_is_said_so_in_one_line(more: str) -> N
         at = f"Endpoint=sb://127.0.0.1:{taken.getsockname()[1]};SharedAccessKeyName=k;SharedAccessKey=a2V5;{more}"
         backlogs = backlogs_of(Access(connection_string=at), "nobody", 2)
         with pytest.raises(SecondaryError, match="cannot be asked about its backlog queues: [^\n]+$") as told:
-            hub().run(backlogs.depths())
+            connection_pool().run(backlogs.depths())
     assert "a2V5" not in str(told.value)
 
 

@@ -24,10 +24,10 @@ from spillway.amqp.types import (
     UShort,
 )
 from spillway.client import OutgoingMessage, ReceivedMessage
-from spillway.spark.options import ReadOptions, read_options
-from spillway.spark.rows import RowMaker, body_bytes, read_json, read_string
-from spillway.spark.schema import schema_for
-from spillway.spark.values import text_of, type_name, value_of
+from spillway.spark.source.options import ReadOptions, read_options
+from spillway.spark.source.rows import RowMaker, body_bytes, read_json, read_string
+from spillway.spark.source.schema import schema_for
+from spillway.spark.source.values import text_of, type_name, value_of
 
 PROPERTIES = [
     None, True, False, "text", "", "é\n", Symbol("symbol"), Char("é"), b"\x00\xff", uuid.UUID(int=2**127 + 7),

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from spillway.spark.prices import find_list
-from spillway.spark.what_if import Answer, Question, answer, parse_rate, parse_size
+from spillway.spark.billing.prices import find_list
+from spillway.spark.billing.what_if import Answer, Question, answer, parse_rate, parse_size
 
 STANDARD = find_list("standard")
 HOUR = Question(Fraction(500), 1024, 3600)

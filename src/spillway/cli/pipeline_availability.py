@@ -12,7 +12,7 @@ from spillway.cli.errors import CommandError, UsageError
 from spillway.cli.pipeline_capture import Master
 
 if TYPE_CHECKING:
-    from spillway.spark.jobs.availability import AvailabilitySummary
+    from spillway.spark.outages.availability_summary import AvailabilitySummary
 
 WIDTH_PIPED: Final = 160  # where there is no terminal to ask
 
@@ -47,9 +47,9 @@ def availability(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Tell outages from the events of a pairing: how long, how many messages, in which order they came home."""
-    from spillway.spark.java import SparkMissing
     from spillway.spark.jobs.availability import APP, AvailabilityConfig, AvailabilityError, parse_ledger, run
-    from spillway.spark.session import build_session
+    from spillway.spark.platform.java import SparkMissing
+    from spillway.spark.platform.session import build_session
 
     config = AvailabilityConfig(
         out=out,

@@ -30,7 +30,7 @@ def in_options(error: Exception) -> str:
 
 def spark_missing(error: ModuleNotFoundError) -> str:
     """The sentence that every job says."""
-    from spillway.spark.session import missing_text
+    from spillway.spark.platform.session import missing_text
 
     return missing_text(error)
 
@@ -72,7 +72,8 @@ def capture(
     """Write the messages of entities to Parquet, by entity and day; settle each when it is on the disk."""
     try:
         from spillway.spark.jobs.capture import ERRORS, CaptureConfig, run_here, text_of
-        from spillway.spark.options import OptionError, entities_of
+        from spillway.spark.platform.access import OptionError
+        from spillway.spark.source.options import entities_of
     except ImportError as error:
         raise CommandError(f"pipeline: {error}: {INSTALL}") from None
     if available_now and watch:
@@ -136,7 +137,8 @@ def replay(
     """Send captured messages to a queue or topic again, with the ids they had."""
     try:
         from spillway.spark.jobs.replay import ERRORS, ReplayConfig, run_here, text_of
-        from spillway.spark.options import OptionError, entities_of
+        from spillway.spark.platform.access import OptionError
+        from spillway.spark.source.options import entities_of
     except ImportError as error:
         raise CommandError(f"pipeline: {error}: {INSTALL}") from None
     try:

@@ -14,7 +14,7 @@ from spillway.cli.errors import CommandError, UsageError
 from spillway.cli.pipeline_capture import Master
 
 if TYPE_CHECKING:
-    from spillway.spark.what_if import Answer
+    from spillway.spark.billing.what_if import Answer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 Prices = Annotated[
@@ -62,10 +62,10 @@ def metering(
 
     Only days that are new or have changed are read.
     """
-    from spillway.spark.java import SparkMissing
+    from spillway.spark.billing.metering_inputs import LedgerDirectory, MeteringError
     from spillway.spark.jobs.metering import APP, MeteringConfig, parse_named, run, words_of
-    from spillway.spark.metering_inputs import LedgerDirectory, MeteringError
-    from spillway.spark.session import build_session
+    from spillway.spark.platform.java import SparkMissing
+    from spillway.spark.platform.session import build_session
 
     named = [parse_named(text) for text in ledger or []]
     config = MeteringConfig(
@@ -127,10 +127,10 @@ def cost(
 
     Prices are those of a dated list that has to be checked against your own: docs/cost.md.
     """
-    from spillway.spark.java import SparkMissing
+    from spillway.spark.billing.prices import PriceListError
     from spillway.spark.jobs.cost import APP, CostConfig, CostError, make_tariff, run, words_of
-    from spillway.spark.prices import PriceListError
-    from spillway.spark.session import build_session
+    from spillway.spark.platform.java import SparkMissing
+    from spillway.spark.platform.session import build_session
 
     try:
         tariff = make_tariff(prices or [], messaging_units, read_aliases(alias))
@@ -170,8 +170,8 @@ def what_if(
     as_json: AsJson = False,
 ) -> None:
     """Tell what an outage would come to: messages diverted, room for them, time to bring them home, cost."""
-    from spillway.spark.prices import PriceListError, find_list
-    from spillway.spark.what_if import Question, answer, parse_rate, parse_size
+    from spillway.spark.billing.prices import PriceListError, find_list
+    from spillway.spark.billing.what_if import Question, answer, parse_rate, parse_size
 
     try:
         question = Question(

@@ -49,7 +49,7 @@ def syphon(
     """Move all messages of the backlog queues to the queues and topics that they were sent to."""
     try:
         from spillway.spark.jobs.syphon import ERRORS, SyphonConfig, run_here, text_of
-        from spillway.spark.options import OptionError
+        from spillway.spark.platform.access import OptionError
     except ImportError as error:
         raise CommandError(f"pipeline: {error}: pip install 'spillway[spark]'") from None
     chosen = {

@@ -21,7 +21,7 @@ def what_is_missing() -> str:
     """Nothing, if Spark can be used here; looked for without starting it."""
     if importlib.util.find_spec("pyspark") is None:
         return "Spark is not installed: pip install 'spillway[spark]'"
-    from spillway.spark.java import SparkMissing, find_java
+    from spillway.spark.platform.java import SparkMissing, find_java
 
     try:
         find_java()

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.lab.histories import EVENT, History
+from spillway.spark.billing.metering_inputs import LedgerDirectory
 from spillway.spark.jobs import availability, cost, metering, syphon
-from spillway.spark.metering_inputs import LedgerDirectory
-from spillway.spark.session import SHORT_LIVED_JAVA, build_session, say_on_stderr
+from spillway.spark.platform.session import SHORT_LIVED_JAVA, build_session, say_on_stderr
 
 if TYPE_CHECKING:
     from spillway.paired.events import Event

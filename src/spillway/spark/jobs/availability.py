@@ -10,21 +10,22 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.model.texts import count_text
-from spillway.spark.availability_picture import SLOTS, Window
-from spillway.spark.availability_report import text_of, windows_of, write_report
-from spillway.spark.deliveries import CapturedError, captured, histories, judged
-from spillway.spark.event_lines import find_files
-from spillway.spark.java import SparkMissing
-from spillway.spark.ledger_checks import checked, counted
-from spillway.spark.metering_inputs import Inputs, LedgerDirectory, MeteringError, find_sealed
-from spillway.spark.outages import CLOCKS_US
-from spillway.spark.session import Say, build_session, say_on_stderr
-from spillway.spark.timelines import processes_of, read_events, stories_of, timed
+from spillway.spark.billing.ledger_checks import checked, counted
+from spillway.spark.billing.metering_inputs import Inputs, LedgerDirectory, MeteringError, find_sealed
+from spillway.spark.outages.availability_picture import SLOTS, Window
+from spillway.spark.outages.availability_report import text_of, windows_of, write_report
+from spillway.spark.outages.availability_summary import AvailabilitySummary
+from spillway.spark.outages.entity_outages import CLOCKS_US
+from spillway.spark.outages.event_lines import find_files
+from spillway.spark.outages.order_and_duplicates import CapturedError, captured, histories, judged
+from spillway.spark.outages.timelines import processes_of, read_events, stories_of, timed
+from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.session import Say, build_session, say_on_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,30 +52,6 @@ class AvailabilityConfig:
     position: str | None = None
     histories: Path | None = None
     report: Path | None = None
-
-
-@dataclass
-class AvailabilitySummary:
-    out: str
-    first: str = ""
-    last: str = ""
-    processes: int = 0
-    events: int = 0
-    namespaces: list[str] = field(default_factory=list)
-    entities: list[dict[str, Any]] = field(default_factory=list)
-    outages: list[dict[str, Any]] = field(default_factory=list)  # earliest first
-    outages_count: int = 0
-    entities_count: int = 0
-    diverted: int = 0
-    syphoned: int = 0
-    repeated: int = 0  # brought home, but not taken out of the backlog then: they may have come twice
-    dead_lettered: int = 0
-    waiting: int = 0
-    checks: list[dict[str, Any]] = field(default_factory=list)
-    delivered: list[dict[str, Any]] = field(default_factory=list)
-    set_aside: int = 0  # lines and files that could not be used
-    remarks: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 def run(spark: "SparkSession", config: AvailabilityConfig, say: Say = say_on_stderr) -> AvailabilitySummary:

@@ -25,16 +25,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client import ClientError, parse_connection_string
 from spillway.model.texts import count_text
-from spillway.spark.captured import BATCH, DAY, DAY_OF, ENTITY
-from spillway.spark.durable import FILE, RESULT, die_when_received, local_path, settle_durable
-from spillway.spark.java import SparkMissing
-from spillway.spark.link import NamespaceError
-from spillway.spark.options import PEEK_LOCK, SECRET, OptionError, ReadOptions, access_options, read_options
-from spillway.spark.places import Place, PlaceError
-from spillway.spark.queries import stopped_by_signals, wait_for_end
-from spillway.spark.reasons import reason_of
-from spillway.spark.remains import Remains
-from spillway.spark.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.access import SECRET, OptionError, access_options
+from spillway.spark.platform.connection_pool import NamespaceError
+from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
+from spillway.spark.platform.paths import local_path
+from spillway.spark.platform.queries import stopped_by_signals, wait_for_end
+from spillway.spark.platform.reasons import reason_of
+from spillway.spark.platform.session import Say, build_session, say_on_stderr
+from spillway.spark.source.deduplicated_view import BATCH, DAY, DAY_OF, ENTITY
+from spillway.spark.source.leftovers import Leftovers
+from spillway.spark.source.options import PEEK_LOCK, ReadOptions, read_options
+from spillway.spark.source.settle_after_write import FILE, RESULT, die_when_received, settle_after_write
 from spillway.syphon.crash import AT
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ def options_of(config: CaptureConfig, partitions: int = 1) -> dict[str, str]:
 
 def check(config: CaptureConfig) -> ReadOptions:
     """What can be seen before Spark is started: options, the key, that entities are there and may be received from."""
-    from spillway.spark.source import check_entities
+    from spillway.spark.source.data_source import check_entities
 
     if not config.entities:
         raise OptionError("entity is missing: a queue, topic/subscriptions/name, or several with commas between them")
@@ -169,26 +171,26 @@ class Capture:
         """The directory is one of captures, and the checkpoint is this one's; the answer is where the checkpoint is."""
         namespace = parse_connection_string(self.options.access.resolve()).authority
         query = {"namespace": namespace, "entities": sorted(self.options.entities), "sessions": self.config.sessions}
-        Place(self.spark, self.out).claim(f"{OURS}/{ABOUT}", {"job": "capture", "format": FORMAT}, "out")
+        JobDirectory(self.spark, self.out).claim(f"{OURS}/{ABOUT}", {"job": "capture", "format": FORMAT}, "out")
         name = hashlib.sha256(json.dumps(query).encode()).hexdigest()[:16]
         checkpoint = self.config.checkpoint.rstrip("/") or f"{self.out}/{OURS}/checkpoints/{name}"
         about = {"job": "capture", "format": FORMAT, **query, "out": self.out}
-        Place(self.spark, checkpoint).claim(ABOUT, about, "checkpoint")
+        JobDirectory(self.spark, checkpoint).claim(ABOUT, about, "checkpoint")
         return checkpoint
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
         """Until nothing is left of what was there, or for `patience_s` nothing of it could be received."""
-        remains = Remains(self.options)
-        if remains.are_known and not remains.left():
+        leftovers = Leftovers(self.options)
+        if leftovers.are_known and not leftovers.left():
             self.say("there is nothing to capture")
             return
         moved_s = time.monotonic()
         while not self.stopped.is_set():
             before = self.summary.settled
             self._query({"availableNow": True}, FAILURES_MAX)
-            self.summary.left = remains.left()
+            self.summary.left = leftovers.left()
             if self.summary.settled > before:
                 moved_s = time.monotonic()
             waited_s = time.monotonic() - moved_s
@@ -264,7 +266,7 @@ class Capture:
             return 0  # a file system without directories has none for a batch without rows
         columns = (ENTITY, "session_id", "lock_token", f"_metadata.file_path AS {FILE}")
         rows = written.where("lock_token IS NOT NULL").selectExpr(*columns)
-        work = settle_durable(self.options.access, self.options.has_sessions, self.out, self.environment)
+        work = settle_after_write(self.options.access, self.options.has_sessions, self.out, self.environment)
         count = 0
         for row in rows.mapInArrow(work, RESULT).collect():
             self.summary.settled += row["settled"]
@@ -282,7 +284,7 @@ class Capture:
 def run(spark: "SparkSession", config: CaptureConfig, say: Say = say_on_stderr) -> CaptureSummary:
     """Capture what is there, or with `watch` what comes until it is stopped.
 
-    Raises `OptionError`, `NamespaceError`, `PlaceError` or `CaptureError`, each with what is wrong in its text.
+    Raises `OptionError`, `NamespaceError`, `JobDirectoryError` or `CaptureError`, each with what is wrong in its text.
     """
     return Capture(spark, config, say).run()
 
@@ -299,7 +301,7 @@ def text_of(summary: CaptureSummary) -> str:
     return "\n".join(lines)
 
 
-ERRORS: Final = (CaptureError, NamespaceError, PlaceError, SparkMissing, ClientError)
+ERRORS: Final = (CaptureError, NamespaceError, JobDirectoryError, SparkMissing, ClientError)
 
 
 def run_here(config: CaptureConfig, master: str | None = None) -> CaptureSummary:
@@ -331,7 +333,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from spillway.spark.options import entities_of
+    from spillway.spark.source.options import entities_of
 
     asks = parser()
     given = vars(asks.parse_args(arguments))

@@ -10,17 +10,18 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.model.texts import count_text
-from spillway.spark.charges import PAIRING_LINES, Plan, Tariff
-from spillway.spark.java import SparkMissing
+from spillway.spark.billing.charges import PAIRING_LINES, Plan, Tariff
+from spillway.spark.billing.cost_summary import CENT, CostSummary, Sum, shown_cents
+from spillway.spark.billing.prices import MESSAGING_UNITS_MAX, PICO, PriceList, PriceListError, find_list
 from spillway.spark.jobs.metering import TABLE, parse_named, write_whole
-from spillway.spark.prices import MESSAGING_UNITS_MAX, PICO, PriceList, PriceListError, find_list
-from spillway.spark.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.session import Say, build_session, say_on_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,6 @@ CHARGES: Final = "charges"
 PAGE: Final = "cost.html"
 SUMMARY: Final = "cost.json"
 ENTITIES_SHOWN: Final = 20
-CENT: Final = Decimal("0.01")
 
 
 class CostError(ValueError):
@@ -63,41 +63,10 @@ class CostConfig:
             raise CostError(str(error)) from None
 
 
-@dataclass(frozen=True)
-class Sum:
-    """Lines taken together. Money as text: exact, and JSON has no decimals."""
-
-    name: str
-    operations: int
-    units: int
-    size_bytes: int
-    cost: str
-    list_cost: str
-
-
-@dataclass
-class CostSummary:
-    out: str
-    currency: str = ""
-    total: str = "0.00"  # rounded once, to the cent
-    total_exact: str = "0"
-    first_day: str = ""
-    last_day: str = ""
-    lines: int = 0
-    pairing: str = "0"
-    by_namespace: list[Sum] = field(default_factory=list)
-    by_line: list[Sum] = field(default_factory=list)
-    by_day: list[dict[str, Any]] = field(default_factory=list)  # day, line, units, cost
-    by_entity: list[Sum] = field(default_factory=list)
-    prices: dict[str, str] = field(default_factory=dict)  # the list of each namespace
-    notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-
 def run(spark: "SparkSession", config: CostConfig, say: Say = say_on_stderr) -> CostSummary:
     """Raises `CostError` with what is wrong."""
-    from spillway.spark.cost_report import write_report
-    from spillway.spark.pricing import priced, read_metered
+    from spillway.spark.billing.cost_report import write_report
+    from spillway.spark.billing.pricing import priced, read_metered
 
     began = time.monotonic()
     config.check()
@@ -203,17 +172,6 @@ def check_total(summary: CostSummary, plan: Plan, transfer: Decimal, is_all: boo
     due = plan.total_pico(int(transfer * PICO))
     found = int(Decimal(summary.total_exact) * PICO)
     assert not is_all or found == due, f"the lines come to {found} trillionths, the days to {due}"
-
-
-def shown_cents(amounts: list[Decimal]) -> list[Decimal]:
-    """Rounded to cents so that they add up to the rounded sum: the largest remainders are rounded up."""
-    total = sum(amounts, Decimal(0)).quantize(CENT, ROUND_HALF_UP)
-    floors = [amount.quantize(CENT, "ROUND_FLOOR") for amount in amounts]
-    missing = int((total - sum(floors, Decimal(0))) / CENT)
-    order = sorted(range(len(amounts)), key=lambda at: (floors[at] - amounts[at], at))
-    for at in order[:missing]:
-        floors[at] += CENT
-    return floors
 
 
 # -- for spark-submit ---------------------------------------------------------------------------------------------

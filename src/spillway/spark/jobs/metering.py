@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client.control import ControlClient, ControlError
 from spillway.model.texts import count_text
-from spillway.spark.java import SparkMissing
-from spillway.spark.ledger_files import BadLine, LedgerFile
-from spillway.spark.ledger_frames import SUMMED, batches_of, dealt_out, metered
-from spillway.spark.metering_inputs import (
+from spillway.spark.billing.ledger_files import LedgerFile
+from spillway.spark.billing.ledger_frames import SUMMED, batches_of, dealt_out, metered
+from spillway.spark.billing.metering_inputs import (
     CLIENT,
     Asks,
     Inputs,
@@ -35,7 +34,9 @@ from spillway.spark.metering_inputs import (
     stage_clients,
     stage_open_days,
 )
-from spillway.spark.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.line_files import BadLine
+from spillway.spark.platform.session import Say, build_session, say_on_stderr
 
 if TYPE_CHECKING:
     import pyarrow as pa

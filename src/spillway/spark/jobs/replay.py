@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client import ClientError, parse_connection_string
 from spillway.model.texts import count_text
-from spillway.spark.captured import captured
-from spillway.spark.java import SparkMissing
 from spillway.spark.jobs.capture import ABOUT, OURS
-from spillway.spark.link import NamespaceError
-from spillway.spark.options import SECRET, OptionError, WriteOptions, access_options, write_options
-from spillway.spark.places import Place, PlaceError
-from spillway.spark.reasons import reason_of
-from spillway.spark.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.access import SECRET, OptionError, access_options
+from spillway.spark.platform.connection_pool import NamespaceError
+from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
+from spillway.spark.platform.reasons import reason_of
+from spillway.spark.platform.session import Say, build_session, say_on_stderr
+from spillway.spark.source.deduplicated_view import captured
+from spillway.spark.source.options import WriteOptions, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -150,7 +151,7 @@ def options_of(config: ReplayConfig) -> dict[str, str]:
 
 def check(config: ReplayConfig) -> WriteOptions:
     """What can be seen before Spark is started: options, the key, that the destination may be sent to."""
-    from spillway.spark.sink import check_destination
+    from spillway.spark.source.sink import check_destination
 
     if not config.captured.strip():
         raise OptionError("captured is missing: the directory that a capture has written")
@@ -180,11 +181,11 @@ class Replay:
         self.filters = filters_of(config)
         self.source = config.captured.rstrip("/") or config.captured
         self.summary = ReplaySummary(self.source, config.to, is_dry=config.dry_run)
-        self.checkpoint: Place | None = None
-        if Place(spark, self.source).read(f"{OURS}/{ABOUT}") is None:
+        self.checkpoint: JobDirectory | None = None
+        if JobDirectory(spark, self.source).read(f"{OURS}/{ABOUT}") is None:
             raise ReplayError(f"captured {self.source}: no capture has written there")
         if config.checkpoint:
-            self.checkpoint = Place(spark, config.checkpoint)
+            self.checkpoint = JobDirectory(spark, config.checkpoint)
             self.checkpoint.claim(ABOUT, self._about(), "checkpoint")
 
     def _about(self) -> dict[str, Any]:
@@ -360,7 +361,7 @@ def _both(first: str, second: str) -> str:
 
 
 def run(spark: "SparkSession", config: ReplayConfig, say: Say = say_on_stderr) -> ReplaySummary:
-    """Send what was captured. Raises `OptionError`, `NamespaceError`, `PlaceError` or `ReplayError` in plain words."""
+    """Send what was captured. Raises `OptionError`, `NamespaceError`, `JobDirectoryError` or `ReplayError`."""
     return Replay(spark, config, say).run()
 
 
@@ -376,7 +377,7 @@ def text_of(summary: ReplaySummary) -> str:
     return "\n".join([told, *lines])
 
 
-ERRORS: Final = (ReplayError, NamespaceError, PlaceError, SparkMissing, ClientError)
+ERRORS: Final = (ReplayError, NamespaceError, JobDirectoryError, SparkMissing, ClientError)
 
 
 def run_here(config: ReplayConfig, master: str | None = None) -> ReplaySummary:
@@ -410,7 +411,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from spillway.spark.options import entities_of
+    from spillway.spark.source.options import entities_of
 
     given = vars(parser().parse_args(arguments))
     as_json, entity = given.pop("json"), given.pop("entity")

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client import ClientError
 from spillway.model.texts import count_text
-from spillway.spark.java import SparkMissing
-from spillway.spark.link import backlogs_of, hub
-from spillway.spark.options import Access, OptionError, checked
-from spillway.spark.queries import NOT_BEGUN, TRIES_MAX, stopped_by_signals, wait_for_end
-from spillway.spark.reasons import reason_of
-from spillway.spark.session import build_session, say_on_stderr
+from spillway.spark.platform.access import Access, OptionError, checked
+from spillway.spark.platform.connection_pool import backlogs_of, connection_pool
+from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.queries import NOT_BEGUN, TRIES_MAX, stopped_by_signals, wait_for_end
+from spillway.spark.platform.reasons import reason_of
+from spillway.spark.platform.session import build_session, say_on_stderr
 from spillway.syphon.depths import Depth, SecondaryError, name_of
 from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, OutcomeCounts
 from spillway.syphon.restore import Ttl
@@ -207,7 +207,7 @@ class Syphon:
                 return []
 
     def _depths(self, paths: tuple[str, ...] = ()) -> list[Depth]:
-        return hub().run(self.backlogs.depths(paths))
+        return connection_pool().run(self.backlogs.depths(paths))
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Syphon:
         self.stopped.set()
 
     def _start(self, depths: list[Depth], trigger: dict[str, Any]) -> "StreamingQuery":
-        from spillway.spark.syphon_source import FORMAT, OPTION, SyphonPlan, SyphonSource
+        from spillway.spark.source.syphon_source import FORMAT, OPTION, SyphonPlan, SyphonSource
 
         config = self.config
         self.batch_ended_s = 0.0

@@ -1,0 +1,133 @@
+"""The way from a Spark process to namespaces: one event loop in a thread of its own, connections kept between tasks.
+
+Workers are forked and used again for the next batch, and end after about a minute without work. So connections are
+kept for as long as the process lives, never counted on, and made anew in a process that was forked.
+"""
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from spillway.client import ClientError, Connection, EntityNotFound, Management, NotAllowed, Unauthorized, connect
+from spillway.spark.platform.access import Access
+from spillway.syphon.depths import Backlogs
+
+T = TypeVar("T")
+Key = tuple[str, str, float, str]  # connection string, certificate file, time-out, purpose
+
+
+class ConnectionPool:
+    """The loop and the connections of one process. Blocking calls from any thread; coroutines run on the loop."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._connections: dict[Key, Connection] = {}
+        self._managements: dict[Connection, dict[str, Management]] = {}  # of connections that live
+        self._mutexes: dict[Key, asyncio.Lock] = {}
+        self._thread = threading.Thread(target=self._work, name="spillway", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Begin it on the loop; the answer comes through a future that may be waited for in any thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it on the loop and wait. What interrupts the waiting cancels the work."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def connection(self, access: Access, purpose: str = "") -> Connection:
+        """The connection to this namespace, made if there is none that lives. `purpose` asks for one of its own."""
+        text = access.resolve()
+        key = (text, access.ca_file, access.timeout_s, purpose)
+        async with self._mutexes.setdefault(key, asyncio.Lock()):
+            found = self._connections.get(key)
+            if found is None or found.error is not None:
+                if found is not None:
+                    self._managements.pop(found, None)
+                found = await connect(text, ca_file=access.ca_file or None, operation_timeout=access.timeout_s)
+                self._connections[key] = found
+            return found
+
+    def management(self, connection: Connection, entity: str) -> Management:
+        """Requests to this entity, over links that are kept with the connection."""
+        kept = self._managements.setdefault(connection, {})
+        if entity not in kept:
+            kept[entity] = connection.management(entity)
+        return kept[entity]
+
+    def close(self) -> None:
+        """Say goodbye to every namespace and end the loop."""
+        if self.pid != os.getpid() or not self._thread.is_alive():
+            return
+        try:
+            self.start(self._close_all()).result(timeout=2.0)
+        except Exception:  # the process ends: whoever is at the other end notices anyway
+            pass
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=2.0)
+
+    async def _close_all(self) -> None:
+        found, self._connections = list(self._connections.values()), {}
+        await asyncio.gather(*[connection.close() for connection in found], return_exceptions=True)
+
+
+_pool: ConnectionPool | None = None
+_pool_mutex = threading.Lock()
+
+
+def connection_pool() -> ConnectionPool:
+    """This process's. One that was forked starts with none: its parent's thread did not come along."""
+    global _pool
+    if _pool is None or _pool.pid != os.getpid():
+        with _pool_mutex:
+            if _pool is None or _pool.pid != os.getpid():
+                _pool = ConnectionPool()
+                atexit.register(_pool.close)
+    return _pool
+
+
+def _after_fork() -> None:
+    """The parent may have held the mutex at that moment."""
+    global _pool_mutex
+    _pool_mutex = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def backlogs_of(secondary: Access, name: str, probes: int) -> Backlogs:
+    """The backlog queues of a primary, asked over a connection that is kept. To be run on the pool's loop."""
+    return Backlogs(
+        secondary.resolve(), secondary.ca_file, name, probes, lambda: connection_pool().connection(secondary)
+    )
+
+
+class NamespaceError(RuntimeError):
+    """A namespace said no. The text says which entity, and in plain words why."""
+
+
+def plain(error: ClientError, entity: str, right: str) -> NamespaceError:
+    """What a user can do something about, before the service's own words."""
+    if isinstance(error, EntityNotFound):
+        said = f"there is no entity '{entity}' in this namespace"
+    elif isinstance(error, Unauthorized):
+        said = f"the key or token is not good for '{entity}': it needs the right to {right.lower()}"
+    elif isinstance(error, NotAllowed):
+        said = f"'{entity}' does not do this"
+    else:
+        said = f"'{entity}'"
+    return NamespaceError(f"{said} ({error})")

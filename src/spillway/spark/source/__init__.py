@@ -1,0 +1,1 @@
+"""`format("servicebus")`: the data source, the sink, and what settles the messages that were read."""

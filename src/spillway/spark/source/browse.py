@@ -1,0 +1,252 @@
+"""mode=browse: messages by sequence number, without changing anything; a batch read again has the same messages.
+
+The driver finds the ranges, executors read them. Offsets are the next sequence number of each entity.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from spillway.client import ClientError, ReceivedMessage, parse_connection_string
+from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
+from spillway.spark.source.options import ReadOptions
+from spillway.spark.source.rows import RowMaker
+from spillway.spark.source.sequence_bounds import end_of, first_from, last_of, sessions_of
+
+STREAM_MESSAGES: Final = 10_000  # in a micro-batch, where maxMessages does not say
+PEEKED_AT_A_TIME: Final = 500
+
+
+class RangePartition(InputPartition):
+    """Messages of an entity, or of one session, from `start` up to and without `end`."""
+
+    def __init__(self, entity: str, start: int, end: int, session_id: str | None = None, count_max: int = 0) -> None:
+        self.entity = entity
+        self.start = start
+        self.end = end
+        self.session_id = session_id
+        self.count_max = count_max  # 0: all of them
+
+
+class BrowseRead:
+    """What both readers do on an executor."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+
+    def rows(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, RangePartition)
+        if partition.start >= partition.end:
+            return
+        pool = connection_pool()
+        maker = RowMaker(self.schema, self.options, namespace_of(self.options))
+        omits_body = not ({"body", "body_error", "body_quarantine", "body_type", "raw"} & set(self.schema.fieldNames()))
+        work = _Pages(pool, self.options, partition, omits_body)
+        for messages in work.pages():
+            yield maker.batch(partition.entity, messages)
+
+
+class _Pages:
+    """Asks for the next page while the last one is made into rows."""
+
+    def __init__(self, pool: ConnectionPool, options: ReadOptions, partition: RangePartition, omits_body: bool) -> None:
+        self.pool = pool
+        self.options = options
+        self.partition = partition
+        self.omits_body = omits_body
+
+    def pages(self) -> Iterator[list[ReceivedMessage]]:
+        partition = self.partition
+        left = partition.count_max or None
+        coming = self.pool.start(self._peek(partition.start))
+        while True:
+            messages = _before(partition.end, coming.result())
+            if not messages:
+                return
+            last = messages[-1].sequence_number or 0
+            if left is not None:
+                messages = messages[:left]
+                left -= len(messages)
+            is_over = last + 1 >= partition.end or left == 0
+            if not is_over:
+                coming = self.pool.start(self._peek(last + 1))
+            yield messages
+            if is_over:
+                return
+
+    async def _peek(self, start: int) -> list[ReceivedMessage]:
+        try:
+            connection = await self.pool.connection(self.options.access)
+            management = self.pool.management(connection, self.partition.entity)
+            count = min(PEEKED_AT_A_TIME, self.partition.end - start)
+            return await management.peek(start, count, session_id=self.partition.session_id, omit_body=self.omits_body)
+        except ClientError as error:
+            raise plain(error, self.partition.entity, "Listen") from None
+
+
+def _before(end: int, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    """They come in order, so the last one tells whether any has to go."""
+    if not messages or (messages[-1].sequence_number or 0) < end:
+        return messages
+    return [message for message in messages if (message.sequence_number or 0) < end]
+
+
+class BrowseReader(DataSourceReader):
+    """A batch read: what was there when it was planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._read = BrowseRead(options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        pool = connection_pool()
+        found = pool.run(_ranges(pool, self._read.options))
+        return found or [RangePartition(self._read.options.entities[0], 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._read.rows(partition)
+
+
+class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: what comes after what was read. Its offsets can be read again for as long as the messages stay."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._read = BrowseRead(options, schema)
+        self._target: dict[str, int] | None = None  # of a run that takes what is there now
+        self._latest = dict.fromkeys(options.entities, 0)  # planned so far: nothing before it is looked at again
+
+    def initialOffset(self) -> dict[str, int]:
+        return connection_pool().run(_beginnings(connection_pool(), self._read.options))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._read.options.max_messages or STREAM_MESSAGES)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        start = dict.fromkeys(self._read.options.entities, 0)
+        self._target = connection_pool().run(_ends(connection_pool(), self._read.options, start, None))
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        options = self._read.options
+        _check_offset(start, options)
+        count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        ends = connection_pool().run(_ends(connection_pool(), options, start, count_max))
+        if self._target is not None:
+            ends = {entity: max(start[entity], min(end, self._target[entity])) for entity, end in ends.items()}
+        self._latest = ends
+        return ends
+
+    def reportLatestOffset(self) -> dict[str, int] | None:
+        return connection_pool().run(_ends(connection_pool(), self._read.options, self._latest, None))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        options = self._read.options
+        _check_offset(end, options)
+        return connection_pool().run(_split_all(connection_pool(), options, start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._read.rows(partition)
+
+
+def _check_offset(offset: dict[str, int], options: ReadOptions) -> None:
+    """A checkpoint of another query has other entities in it, or none."""
+    if set(offset) != set(options.entities) or not all(isinstance(number, int) for number in offset.values()):
+        told = ", ".join(sorted(offset)[:5])
+        raise ValueError(
+            f"the checkpoint is of another query: it knows of {told}, and this one browses "
+            f"{', '.join(options.entities[:5])}. Give every query a checkpointLocation of its own"
+        )
+
+
+async def _beginnings(pool: ConnectionPool, options: ReadOptions) -> dict[str, int]:
+    if options.start_at is not None:
+        return dict.fromkeys(options.entities, options.start_at)
+    return await _ends(pool, options, dict.fromkeys(options.entities, 0), None)
+
+
+async def _ends(
+    pool: ConnectionPool, options: ReadOptions, start: dict[str, int], count_max: int | None
+) -> dict[str, int]:
+    """The rows of a batch are shared out among the entities that have any."""
+    connection = await pool.connection(options.access)
+    managements = {entity: pool.management(connection, entity) for entity in options.entities}
+    try:
+        firsts = await asyncio.gather(*[first_from(managements[name], start[name]) for name in options.entities])
+        waiting = [(name, first) for name, first in zip(options.entities, firsts, strict=True) if first is not None]
+        share = None if count_max is None else max(1, count_max // max(1, len(waiting)))
+        waiting = waiting[:count_max]
+        ends = await asyncio.gather(*[end_of(managements[name], first, share) for name, first in waiting])
+    except ClientError as error:
+        raise plain(error, ", ".join(options.entities[:5]), "Listen") from None
+    return {**start, **{name: end for (name, _), end in zip(waiting, ends, strict=True)}}
+
+
+async def _ranges(pool: ConnectionPool, options: ReadOptions) -> list[InputPartition]:
+    """Of a batch read: each entity from its first message to its last, in as many parts as asked for."""
+    connection = await pool.connection(options.access)
+    start: dict[str, int] = {}
+    end: dict[str, int] = {}
+    for entity in options.entities:
+        management = pool.management(connection, entity)
+        try:
+            first = await first_from(management, options.start_at or 0)
+            if first is None:
+                continue
+            last = options.end_at if options.end_at is not None else await last_of(management, first)
+        except ClientError as error:
+            raise plain(error, entity, "Listen") from None
+        start[entity], end[entity] = first, last + 1
+    found = await _split_all(pool, options, start, end)
+    if options.max_messages is not None:
+        _limit(found, options.max_messages)
+    return found
+
+
+def _limit(partitions: list[InputPartition], count_max: int) -> None:
+    share = max(1, count_max // max(1, len(partitions)))
+    for partition in partitions:
+        assert isinstance(partition, RangePartition)
+        partition.count_max = share
+    del partitions[count_max:]
+
+
+async def _split_all(
+    pool: ConnectionPool, options: ReadOptions, start: dict[str, int], end: dict[str, int]
+) -> list[InputPartition]:
+    found: list[InputPartition] = []
+    for entity in end:
+        if start.get(entity, 0) >= end[entity]:
+            continue
+        for session_id in await _sessions(pool, options, entity):
+            found += _split(entity, start.get(entity, 0), end[entity], session_id, options.partitions)
+    return found
+
+
+async def _sessions(pool: ConnectionPool, options: ReadOptions, entity: str) -> Sequence[str | None]:
+    if not options.has_sessions:
+        return [None]
+    if options.sessions:
+        return options.sessions
+    connection = await pool.connection(options.access)
+    try:
+        return await sessions_of(pool.management(connection, entity))
+    except ClientError as error:
+        raise plain(error, entity, "Listen") from None
+
+
+def _split(entity: str, start: int, end: int, session_id: str | None, parts: int) -> list[InputPartition]:
+    parts = max(1, min(parts, end - start))
+    edges = [start + (end - start) * index // parts for index in range(parts + 1)]
+    return [
+        RangePartition(entity, edges[index], edges[index + 1], session_id)
+        for index in range(parts)
+        if edges[index] < edges[index + 1]
+    ]
+
+
+def namespace_of(options: ReadOptions) -> str:
+    """The host that the connection string names, with its port if it has one."""
+    return parse_connection_string(options.access.resolve()).authority

@@ -1,0 +1,334 @@
+"""mode=peeklock and mode=receiveanddelete: messages are received by executors, who compete with every other receiver.
+
+A batch that is planned again receives other messages, so nothing here settles by itself: in peek-lock mode each row
+carries its lock token, and whoever has stored the row settles it (`spillway.spark.source.settle`, docs/adr/0014).
+"""
+
+import asyncio
+import time
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from spillway.client import (
+    ClientError,
+    Management,
+    OperationTimeout,
+    ReceivedMessage,
+    Receiver,
+    SessionCannotBeLocked,
+)
+from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
+from spillway.spark.source.browse import namespace_of
+from spillway.spark.source.lock_renewer import Batch, lock_renewer_of
+from spillway.spark.source.options import PEEK_LOCK, ReadOptions
+from spillway.spark.source.rows import RowMaker
+from spillway.spark.source.sequence_bounds import NotInOneRow, first_active, first_from, last_of, sessions_of
+
+MESSAGES: Final = 10_000  # in a batch, where maxMessages does not say
+FIRST_RECEIVE: Final = 100  # until the size of messages is known
+RECEIVE_MAX: Final = 2_000
+RECEIVE_BYTES: Final = 8 * 1024 * 1024
+# After a first message: an entity that has more hands it out at once.
+MORE_WAIT_S: Final = 0.2
+SESSION_WAIT_S: Final = 2.0
+SESSION_PARTITIONS: Final = 32
+# Messages that stay where they are, in somebody's lock, are asked for again after this time.
+AGAIN_S: Final = 5.0
+LOOKED_AT: Final = 20  # steps that double, from the first message on
+
+
+class LockedPartition(InputPartition):
+    """Up to `count_max` messages of an entity, or of some of its sessions; 0 is as many as there are."""
+
+    def __init__(
+        self, entity: str, count_max: int, sessions: tuple[str, ...] | None, batch: Batch | None = None
+    ) -> None:
+        self.entity = entity
+        self.count_max = count_max
+        self.sessions = sessions
+        self.batch = batch
+
+
+class LockedRead:
+    """What both readers do on an executor."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+
+    def rows(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, LockedPartition)
+        maker = RowMaker(self.schema, self.options, namespace_of(self.options))
+        reception = Reception(connection_pool(), self.options, partition)
+        for messages in reception.chunks():
+            yield maker.batch(partition.entity, messages)
+
+
+class Reception:
+    """One partition's receiving: the next messages are fetched while rows are made of the last."""
+
+    def __init__(self, pool: ConnectionPool, options: ReadOptions, partition: LockedPartition) -> None:
+        self._pool = pool
+        self._options = options
+        self._partition = partition
+        self._left = partition.count_max or None
+        self._size = 0  # of a message, about
+        self._receiver: Receiver | None = None
+        self._held: list[ReceivedMessage] = []  # of the session that is being received
+        self._sessions = list(partition.sessions or ())
+        self._waits_s = options.max_wait_s
+        self._place = (options.access, partition.entity)
+
+    def chunks(self) -> Generator[list[ReceivedMessage], None, None]:
+        coming = self._pool.start(self._first())
+        try:
+            while messages := coming.result():
+                coming = self._pool.start(self._next())
+                yield messages
+        except GeneratorExit:
+            # A task that wants no more rows gives back what nobody has seen.
+            self._pool.run(self._give_back(coming.result()))
+            raise
+        finally:
+            self._pool.run(self._end())
+
+    async def _first(self) -> list[ReceivedMessage]:
+        if self._partition.batch is not None:
+            await lock_renewer_of(self._pool).let_go_before(self._partition.batch)
+        return await self._next()
+
+    async def _next(self) -> list[ReceivedMessage]:
+        """The next messages; none when there are no more, or enough."""
+        try:
+            while self._left is None or self._left > 0:
+                receiver = await self._attached()
+                if receiver is None:
+                    return []
+                messages = await receiver.receive(self._count(), self._waits_s)
+                if messages:
+                    return self._took(messages)
+                await self._let_go()
+                if not self._sessions:
+                    return []
+            return []
+        except ClientError as error:
+            raise plain(error, self._partition.entity, "Listen") from None
+
+    def _count(self) -> int:
+        count = FIRST_RECEIVE if self._size == 0 else max(1, min(RECEIVE_MAX, RECEIVE_BYTES // self._size))
+        return count if self._left is None else min(count, self._left)
+
+    def _took(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        self._size = max(1, sum(len(message.raw) for message in messages) // len(messages))
+        self._waits_s = min(MORE_WAIT_S, self._options.max_wait_s)
+        if self._left is not None:
+            self._left -= len(messages)
+        if self._options.mode == PEEK_LOCK:
+            if self._partition.sessions is not None:
+                self._held += messages
+            else:
+                lock_renewer_of(self._pool).keep(*self._place, messages, self._options.renew_s, self._partition.batch)
+        return messages
+
+    async def _attached(self) -> Receiver | None:
+        if self._receiver is not None:
+            return self._receiver
+        connection = await self._pool.connection(self._options.access)
+        if self._partition.sessions is None:
+            self._receiver = await connection.receiver(self._partition.entity, mode=self._options.mode)
+            return self._receiver
+        while self._sessions:
+            session_id = self._sessions.pop(0)
+            try:
+                self._receiver = await connection.session_receiver(
+                    self._partition.entity, session_id, mode=self._options.mode, max_wait=SESSION_WAIT_S
+                )
+                return self._receiver
+            except (SessionCannotBeLocked, OperationTimeout):
+                continue  # somebody has it: the messages are for them
+        return None
+
+    async def _let_go(self) -> None:
+        """Of the receiver; of a session with locked messages not before they are settled."""
+        receiver, self._receiver = self._receiver, None
+        held, self._held = self._held, []
+        if receiver is None:
+            return
+        if held and self._options.mode == PEEK_LOCK:
+            lock_renewer_of(self._pool).hold(*self._place, receiver, held, self._options.renew_s, self._partition.batch)
+        else:
+            await receiver.close()
+
+    async def _give_back(self, unseen: list[ReceivedMessage]) -> None:
+        receiver = self._receiver
+        if receiver is None or receiver.error is not None:
+            return
+        for message in unseen:
+            if not message.is_settled:
+                receiver.release(message)
+
+    async def _end(self) -> None:
+        try:
+            await self._let_go()
+        except ClientError:
+            pass  # it is over anyway
+
+
+class LockedReader(DataSourceReader):
+    """A batch read: each run of it receives anew."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._read = LockedRead(options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._read.options
+        count = options.max_messages or MESSAGES
+        found = connection_pool().run(plan(connection_pool(), options, options.entities, count))
+        return found or [LockedPartition(options.entities[0], 1, ())]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._read.rows(partition)
+
+
+class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. Its offsets only count: which messages a batch gets, the service decides when they are received."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._read = LockedRead(options, schema)
+        self._is_first = True
+        self._targets: dict[str, int | None] | None = None  # of a run that takes what is there now
+        self._firsts: dict[str, int] = {}
+        self._looks: dict[str, tuple[int, ...]] = {}
+        self._planned_s = 0.0
+        self._began_ns = time.time_ns()  # a query that is started again began later
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"batch": 0, "messages": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._read.options.max_messages or MESSAGES)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._targets = connection_pool().run(_targets(connection_pool(), self._read.options))
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        _check_offset(start)
+        if not connection_pool().run(self._is_worth_asking(connection_pool())):
+            return start
+        count = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+        if self._is_first:
+            # The first batch of a process is slow, and its locks run meanwhile: it is small.
+            count = min(count or MESSAGES, self._read.options.first_batch_messages)
+        self._is_first = False
+        return {"batch": start["batch"] + 1, "messages": count}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        _check_offset(end)
+        if start["batch"] >= end["batch"]:
+            return []
+        options = self._read.options
+        entities = [entity for entity in options.entities if entity in self._firsts] or options.entities
+        # The same for a batch that is planned twice: what it received first may be settled yet.
+        batch = Batch(options.holder, (self._began_ns, end["batch"])) if options.holder else None
+        return connection_pool().run(plan(connection_pool(), options, entities, end["messages"], batch))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._read.rows(partition)
+
+    async def _is_worth_asking(self, pool: ConnectionPool) -> bool:
+        """Whether there are messages that may be received, as far as can be seen without receiving them.
+
+        A lock cannot be seen from outside. Messages that stay where they were after a batch are in somebody's lock:
+        they end a run that takes what is there, and are asked for again only after a while by one that goes on.
+        """
+        managements = await _managements(pool, self._read.options)
+        firsts: dict[str, int] = {}
+        for entity, management in managements.items():
+            try:
+                first = await first_active(management)
+            except ClientError as error:
+                raise plain(error, entity, "Listen") from None
+            target = None if self._targets is None else self._targets.get(entity, -1)
+            if first is not None and (target is None or first <= target):
+                firsts[entity] = first
+        if not firsts or firsts != self._firsts:
+            self._looks = {}
+            is_moving = bool(firsts)
+        else:
+            looks = {entity: await _look(managements[entity], first) for entity, first in firsts.items()}
+            is_late = self._targets is None and time.monotonic() - self._planned_s > AGAIN_S
+            is_moving = looks != self._looks or is_late
+            self._looks = looks
+        self._firsts = firsts
+        if is_moving:
+            self._planned_s = time.monotonic()
+        return is_moving
+
+
+async def _look(management: Management, first: int) -> tuple[int, ...]:
+    """Which messages stand at some places of the line: it changes when any number of them goes."""
+    places = [first + 2**power for power in range(LOOKED_AT)]
+    try:
+        found = await asyncio.gather(*[first_from(management, place) for place in places])
+    except NotInOneRow:
+        return ()
+    return tuple(-1 if number is None else number for number in found)
+
+
+async def _managements(pool: ConnectionPool, options: ReadOptions) -> dict[str, Management]:
+    connection = await pool.connection(options.access)
+    return {entity: pool.management(connection, entity) for entity in options.entities}
+
+
+async def _targets(pool: ConnectionPool, options: ReadOptions) -> dict[str, int | None]:
+    """The last message of each entity now; None where the numbers do not tell."""
+    targets: dict[str, int | None] = {}
+    for entity, management in (await _managements(pool, options)).items():
+        try:
+            first = await first_from(management, 0)
+            targets[entity] = -1 if first is None else await last_of(management, first)
+        except NotInOneRow:
+            targets[entity] = None
+        except ClientError as error:
+            raise plain(error, entity, "Listen") from None
+    return targets
+
+
+async def plan(
+    pool: ConnectionPool, options: ReadOptions, entities: Sequence[str], count: int, batch: Batch | None = None
+) -> list[InputPartition]:
+    """Who receives how many: the messages of a batch are shared out evenly."""
+    chosen: list[tuple[str, tuple[str, ...] | None]] = []
+    managements = await _managements(pool, options) if options.has_all_sessions else {}
+    for entity in entities:
+        if not options.has_sessions:
+            chosen += [(entity, None)] * options.partitions
+            continue
+        try:
+            names = await sessions_of(managements[entity]) if options.has_all_sessions else list(options.sessions)
+        except ClientError as error:
+            raise plain(error, entity, "Listen") from None
+        # With one partition asked for, each session has its own, within reason; with more, that many share them.
+        parts = min(len(names), SESSION_PARTITIONS if options.partitions == 1 else options.partitions)
+        chosen += [(entity, tuple(names[index::parts])) for index in range(parts)]
+    if count and len(chosen) > count:
+        chosen = chosen[:count]
+    shares = [0] * len(chosen)
+    if count:
+        shares = [count * (index + 1) // len(chosen) - count * index // len(chosen) for index in range(len(chosen))]
+    return [
+        LockedPartition(entity, share, sessions, batch)
+        for (entity, sessions), share in zip(chosen, shares, strict=True)
+    ]
+
+
+def _check_offset(offset: dict[str, int]) -> None:
+    if set(offset) != {"batch", "messages"}:
+        raise ValueError(
+            "the checkpoint is of another query, not of one that receives. "
+            "Give every query a checkpointLocation of its own"
+        )

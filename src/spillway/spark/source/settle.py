@@ -1,0 +1,107 @@
+"""Settling rows by their lock tokens, on executors: what was received locked and is stored now.
+
+Settle what you have read back from where it is stored, not the DataFrame that received it: to run that one again would
+receive other messages.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spillway.client import ClientError
+from spillway.spark.platform.access import Access, OptionError
+from spillway.spark.platform.connection_pool import connection_pool, plain
+from spillway.spark.source.options import access_of
+from spillway.spark.source.tokens import SETTLEMENTS, settle_tokens
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RESULT = "settled long, lost long"
+Key = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """`lost` were the locks that had run out: these messages are received once more."""
+
+    settled: int
+    lost: int
+
+
+def settle(
+    rows: "DataFrame",
+    options: Mapping[str, str],
+    settlement: str = "complete",
+    *,
+    reason: str | None = None,
+    description: str | None = None,
+) -> Settled:
+    """Complete (or `abandon`, `defer`, `dead_letter`) the messages of these rows; `options` are the reader's.
+
+    Needs the columns `entity` and `lock_token`, and `session_id` where the option `sessions` was given. Rows without
+    a lock token are passed over. Tokens go to the executors, and only counts come back.
+    """
+    if settlement not in SETTLEMENTS:
+        raise OptionError(f"settlement is {', '.join(SETTLEMENTS)}, not '{settlement}'")
+    access = access_of(options)
+    has_sessions = any(name.lower() == "sessions" and value for name, value in options.items())
+    columns = ["entity", "lock_token", *(["session_id"] if has_sessions else [])]
+    missing = [name for name in columns if name not in rows.columns]
+    if missing:
+        raise OptionError(f"the rows have no column {', '.join(missing)}: settle what mode=peeklock has received")
+    tokens = rows.select(*columns).where("lock_token IS NOT NULL")
+    done = tokens.mapInArrow(_settler(access, has_sessions, settlement, reason, description), RESULT)
+    counts = done.selectExpr("coalesce(sum(settled), 0) AS settled", "coalesce(sum(lost), 0) AS lost").collect()[0]
+    return Settled(int(counts["settled"]), int(counts["lost"]))
+
+
+def _settler(
+    access: Access, has_sessions: bool, settlement: str, reason: str | None, description: str | None
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def settle_partition(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        settled = lost = 0
+        for batch in batches:
+            entities = batch.column("entity").to_pylist()
+            tokens = batch.column("lock_token").to_pylist()
+            sessions = batch.column("session_id").to_pylist() if has_sessions else [None] * len(tokens)
+            groups: dict[Key, list[uuid.UUID]] = {}
+            for entity, session_id, token in zip(entities, sessions, tokens, strict=True):
+                groups.setdefault((entity, session_id), []).append(uuid.UUID(token))
+            for (entity, session_id), group in groups.items():
+                gone = settle_on_executor(access, entity, group, settlement, session_id, reason, description)
+                lost += gone
+                settled += len(group) - gone
+        yield pa.RecordBatch.from_pydict(
+            {"settled": pa.array([settled], pa.int64()), "lost": pa.array([lost], pa.int64())}
+        )
+
+    return settle_partition
+
+
+def settle_on_executor(
+    access: Access,
+    entity: str,
+    tokens: list[uuid.UUID],
+    settlement: str = "complete",
+    session_id: str | None = None,
+    reason: str | None = None,
+    description: str | None = None,
+) -> int:
+    """Settle from this process, over its connection; the answer is how many locks were lost."""
+    pool = connection_pool()
+
+    async def work() -> int:
+        try:
+            management = pool.management(await pool.connection(access), entity)
+            lost = await settle_tokens(
+                management, tokens, settlement, session_id=session_id, reason=reason, description=description
+            )
+            return len(lost)
+        except ClientError as error:
+            raise plain(error, entity, "Listen") from None
+
+    return pool.run(work())
