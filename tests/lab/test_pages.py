@@ -22,7 +22,7 @@ def made(name: str = "orders") -> dict[str, Any]:
     summary = {"currency": "USD", "total": "0.03", "by_line": [line]}
     return {
         "cost": {"words": ["2027-01-15 to 2027-01-15: USD 0.03"], "summary": summary},
-        "availability": {"words": ["1 outages"], "summary": {"outages": [outage]}},
+        "availability": {"words": ["1 outage"], "summary": {"outages": [outage]}},
     }
 
 
