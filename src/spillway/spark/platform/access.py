@@ -6,6 +6,7 @@ from typing import Final
 from spillway.client import secrets
 from spillway.client.connection_string import parse_connection_string
 
+PATIENCE_S: Final = 600.0
 SECRET: Final = "env:SPILLWAY_CONNECTION_STRING"  # of a job that is told nothing else
 
 
@@ -33,6 +34,7 @@ class Access:
     connection_string: str = field(default="", repr=False)
     ca_file: str = ""
     timeout_s: float = 60.0
+    patience_s: float = PATIENCE_S  # how long an outage is waited for
 
     def resolve(self) -> str:
         """The connection string. Only the process that connects asks for it."""

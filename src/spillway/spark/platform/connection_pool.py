@@ -117,7 +117,11 @@ def backlogs_of(secondary: Access, name: str, probes: int) -> Backlogs:
 
 
 class NamespaceError(RuntimeError):
-    """A namespace said no. The text says which entity, and in plain words why."""
+    """A namespace said no. The text says which entity, and in plain words why; `cause` is the error that it said."""
+
+    def __init__(self, text: str, cause: ClientError | None = None) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 def plain(error: ClientError, entity: str, right: str) -> NamespaceError:
@@ -130,4 +134,4 @@ def plain(error: ClientError, entity: str, right: str) -> NamespaceError:
         said = f"'{entity}' does not do this"
     else:
         said = f"'{entity}'"
-    return NamespaceError(f"{said} ({error})")
+    return NamespaceError(f"{said} ({error})", error)

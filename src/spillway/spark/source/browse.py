@@ -4,7 +4,7 @@ The driver finds the ranges, executors read them. Offsets are the next sequence 
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from spillway.client import ClientError, ReceivedMessage, parse_connection_string
 from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
+from spillway.spark.platform.patience import Patience, look, patiently
 from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.rows import RowMaker
 from spillway.spark.source.sequence_bounds import end_of, first_from, last_of, sessions_of
@@ -59,6 +60,7 @@ class _Pages:
         self.options = options
         self.partition = partition
         self.omits_body = omits_body
+        self._patience = Patience(options.access, partition.entity)
 
     def pages(self) -> Iterator[list[ReceivedMessage]]:
         partition = self.partition
@@ -80,13 +82,15 @@ class _Pages:
                 return
 
     async def _peek(self, start: int) -> list[ReceivedMessage]:
-        try:
+        """The same messages, however often it takes to ask."""
+
+        async def ask() -> list[ReceivedMessage]:
             connection = await self.pool.connection(self.options.access)
             management = self.pool.management(connection, self.partition.entity)
             count = min(PEEKED_AT_A_TIME, self.partition.end - start)
             return await management.peek(start, count, session_id=self.partition.session_id, omit_body=self.omits_body)
-        except ClientError as error:
-            raise plain(error, self.partition.entity, "Listen") from None
+
+        return await patiently(self._patience, ask)
 
 
 def _before(end: int, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
@@ -103,8 +107,9 @@ class BrowseReader(DataSourceReader):
         self._read = BrowseRead(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        pool = connection_pool()
-        found = pool.run(_ranges(pool, self._read.options))
+        pool, options = connection_pool(), self._read.options
+        patience = Patience(options.access, some_of(options.entities))
+        found = pool.run(patiently(patience, lambda: _ranges(pool, options)))
         return found or [RangePartition(self._read.options.entities[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -118,34 +123,46 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._read = BrowseRead(options, schema)
         self._target: dict[str, int] | None = None  # of a run that takes what is there now
         self._latest = dict.fromkeys(options.entities, 0)  # planned so far: nothing before it is looked at again
+        self._patience = Patience(options.access, some_of(options.entities))
 
     def initialOffset(self) -> dict[str, int]:
-        return connection_pool().run(_beginnings(connection_pool(), self._read.options))
+        pool = connection_pool()
+        return pool.run(patiently(self._patience, lambda: _beginnings(pool, self._read.options)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._read.options.max_messages or STREAM_MESSAGES)
 
     def prepareForTriggerAvailableNow(self) -> None:
         start = dict.fromkeys(self._read.options.entities, 0)
-        self._target = connection_pool().run(_ends(connection_pool(), self._read.options, start, None))
+        self._target = self._wait_for_ends(start, None)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         options = self._read.options
         _check_offset(start, options)
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        ends = connection_pool().run(_ends(connection_pool(), options, start, count_max))
-        if self._target is not None:
+        if self._target is None:
+            # Away: nothing new yet. Spark asks again.
+            ends = look(connection_pool(), self._patience, lambda: self._ends(start, count_max)) or start
+        else:  # nothing new would be the end of this run
+            ends = self._wait_for_ends(start, count_max)
             ends = {entity: max(start[entity], min(end, self._target[entity])) for entity, end in ends.items()}
         self._latest = ends
         return ends
 
     def reportLatestOffset(self) -> dict[str, int] | None:
-        return connection_pool().run(_ends(connection_pool(), self._read.options, self._latest, None))
+        return look(connection_pool(), self._patience, lambda: self._ends(self._latest, None))
+
+    def _ends(self, start: dict[str, int], count_max: int | None) -> Coroutine[Any, Any, dict[str, int]]:
+        return _ends(connection_pool(), self._read.options, start, count_max)
+
+    def _wait_for_ends(self, start: dict[str, int], count_max: int | None) -> dict[str, int]:
+        return connection_pool().run(patiently(self._patience, lambda: self._ends(start, count_max)))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         options = self._read.options
         _check_offset(end, options)
-        return connection_pool().run(_split_all(connection_pool(), options, start, end))
+        pool = connection_pool()
+        return pool.run(patiently(self._patience, lambda: _split_all(pool, options, start, end)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read.rows(partition)
@@ -245,6 +262,11 @@ def _split(entity: str, start: int, end: int, session_id: str | None, parts: int
         for index in range(parts)
         if edges[index] < edges[index + 1]
     ]
+
+
+def some_of(entities: Sequence[str]) -> str:
+    """The first few, for an error that may be of each of them."""
+    return ", ".join(entities[:5])
 
 
 def namespace_of(options: ReadOptions) -> str:

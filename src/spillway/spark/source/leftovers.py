@@ -2,6 +2,7 @@
 
 from spillway.client import ClientError
 from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
+from spillway.spark.platform.patience import Patience, patiently
 from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.sequence_bounds import NotInOneRow, first_active, first_from, last_of
 
@@ -11,11 +12,14 @@ class Leftovers:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._ends: dict[str, int | None] = connection_pool().run(self._find_ends(connection_pool()))
+        self._patience = Patience(options.access, ", ".join(options.entities[:5]))
+        pool = connection_pool()
+        self._ends: dict[str, int | None] = pool.run(self._find_ends(pool))
 
     def left(self) -> list[str]:
         """Entities that still have messages of then, locked ones too; those that number no order are left out."""
-        return connection_pool().run(self._find_left(connection_pool()))
+        pool = connection_pool()
+        return pool.run(patiently(self._patience, lambda: self._find_left(pool)))
 
     @property
     def are_known(self) -> bool:

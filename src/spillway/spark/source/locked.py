@@ -5,6 +5,7 @@ carries its lock token, and whoever has stored the row settles it (`spillway.spa
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final
@@ -15,14 +16,16 @@ from pyspark.sql.types import StructType
 
 from spillway.client import (
     ClientError,
+    LinkClosed,
     Management,
     OperationTimeout,
     ReceivedMessage,
     Receiver,
     SessionCannotBeLocked,
 )
-from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
-from spillway.spark.source.browse import namespace_of
+from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
+from spillway.spark.platform.patience import Patience, is_transient, look, patiently
+from spillway.spark.source.browse import namespace_of, some_of
 from spillway.spark.source.lock_renewer import Batch, lock_renewer_of
 from spillway.spark.source.options import PEEK_LOCK, ReadOptions
 from spillway.spark.source.rows import RowMaker
@@ -45,12 +48,18 @@ class LockedPartition(InputPartition):
     """Up to `count_max` messages of an entity, or of some of its sessions; 0 is as many as there are."""
 
     def __init__(
-        self, entity: str, count_max: int, sessions: tuple[str, ...] | None, batch: Batch | None = None
+        self,
+        entity: str,
+        count_max: int,
+        sessions: tuple[str, ...] | None,
+        batch: Batch | None = None,
+        is_of_stream: bool = False,
     ) -> None:
         self.entity = entity
         self.count_max = count_max
         self.sessions = sessions
         self.batch = batch
+        self.is_of_stream = is_of_stream  # another batch follows, and takes what this one leaves
 
 
 class LockedRead:
@@ -82,6 +91,8 @@ class Reception:
         self._sessions = list(partition.sessions or ())
         self._waits_s = options.max_wait_s
         self._place = (options.access, partition.entity)
+        self._patience = Patience(options.access, partition.entity)
+        self._has_some = False
 
     def chunks(self) -> Generator[list[ReceivedMessage], None, None]:
         coming = self._pool.start(self._first())
@@ -91,7 +102,9 @@ class Reception:
                 yield messages
         except GeneratorExit:
             # A task that wants no more rows gives back what nobody has seen.
-            self._pool.run(self._give_back(coming.result()))
+            self._patience.give_up()
+            with contextlib.suppress(NamespaceError):
+                self._pool.run(self._give_back(coming.result()))
             raise
         finally:
             self._pool.run(self._end())
@@ -103,6 +116,9 @@ class Reception:
 
     async def _next(self) -> list[ReceivedMessage]:
         """The next messages; none when there are no more, or enough."""
+        return await patiently(self._patience, self._try_next)
+
+    async def _try_next(self) -> list[ReceivedMessage]:
         try:
             while self._left is None or self._left > 0:
                 receiver = await self._attached()
@@ -116,7 +132,20 @@ class Reception:
                     return []
             return []
         except ClientError as error:
-            raise plain(error, self._partition.entity, "Listen") from None
+            self._give_up_receiver()
+            # The locks of what it has run out while it waits, so that a batch of a stream ends with what it has.
+            if self._has_some and self._partition.is_of_stream and is_transient(error):
+                return []
+            raise
+
+    def _give_up_receiver(self) -> None:
+        """After an error: another one is attached, to the same session if it was one of a session."""
+        receiver, self._receiver = self._receiver, None
+        self._held = []  # their lock went with the link
+        if receiver is not None:
+            if receiver.session_id is not None:
+                self._sessions.insert(0, receiver.session_id)
+            receiver.end(LinkClosed("given up after an error"))
 
     def _count(self) -> int:
         count = FIRST_RECEIVE if self._size == 0 else max(1, min(RECEIVE_MAX, RECEIVE_BYTES // self._size))
@@ -125,6 +154,7 @@ class Reception:
     def _took(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         self._size = max(1, sum(len(message.raw) for message in messages) // len(messages))
         self._waits_s = min(MORE_WAIT_S, self._options.max_wait_s)
+        self._has_some = True
         if self._left is not None:
             self._left -= len(messages)
         if self._options.mode == PEEK_LOCK:
@@ -142,14 +172,15 @@ class Reception:
             self._receiver = await connection.receiver(self._partition.entity, mode=self._options.mode)
             return self._receiver
         while self._sessions:
-            session_id = self._sessions.pop(0)
             try:
                 self._receiver = await connection.session_receiver(
-                    self._partition.entity, session_id, mode=self._options.mode, max_wait=SESSION_WAIT_S
+                    self._partition.entity, self._sessions[0], mode=self._options.mode, max_wait=SESSION_WAIT_S
                 )
-                return self._receiver
             except (SessionCannotBeLocked, OperationTimeout):
-                continue  # somebody has it: the messages are for them
+                del self._sessions[0]  # somebody has it: the messages are for them
+                continue
+            del self._sessions[0]
+            return self._receiver
         return None
 
     async def _let_go(self) -> None:
@@ -187,7 +218,8 @@ class LockedReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._read.options
         count = options.max_messages or MESSAGES
-        found = connection_pool().run(plan(connection_pool(), options, options.entities, count))
+        pool, patience = connection_pool(), Patience(options.access, some_of(options.entities))
+        found = pool.run(patiently(patience, lambda: plan(pool, options, options.entities, count)))
         return found or [LockedPartition(options.entities[0], 1, ())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -205,6 +237,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looks: dict[str, tuple[int, ...]] = {}
         self._planned_s = 0.0
         self._began_ns = time.time_ns()  # a query that is started again began later
+        self._patience = Patience(options.access, some_of(options.entities))
 
     def initialOffset(self) -> dict[str, int]:
         return {"batch": 0, "messages": 0}
@@ -213,11 +246,17 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._read.options.max_messages or MESSAGES)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._targets = connection_pool().run(_targets(connection_pool(), self._read.options))
+        pool = connection_pool()
+        self._targets = pool.run(patiently(self._patience, lambda: _targets(pool, self._read.options)))
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         _check_offset(start)
-        if not connection_pool().run(self._is_worth_asking(connection_pool())):
+        pool = connection_pool()
+        if self._targets is None:  # away: nothing new yet, and Spark asks again
+            is_worth_asking = look(pool, self._patience, lambda: self._is_worth_asking(pool))
+        else:  # nothing new would be the end of this run
+            is_worth_asking = pool.run(patiently(self._patience, lambda: self._is_worth_asking(pool)))
+        if not is_worth_asking:
             return start
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         if self._is_first:
@@ -234,7 +273,11 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entities = [entity for entity in options.entities if entity in self._firsts] or options.entities
         # The same for a batch that is planned twice: what it received first may be settled yet.
         batch = Batch(options.holder, (self._began_ns, end["batch"])) if options.holder else None
-        return connection_pool().run(plan(connection_pool(), options, entities, end["messages"], batch))
+        pool = connection_pool()
+        found = pool.run(patiently(self._patience, lambda: plan(pool, options, entities, end["messages"], batch)))
+        for partition in found:
+            partition.is_of_stream = True
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read.rows(partition)
@@ -300,7 +343,7 @@ async def _targets(pool: ConnectionPool, options: ReadOptions) -> dict[str, int 
 
 async def plan(
     pool: ConnectionPool, options: ReadOptions, entities: Sequence[str], count: int, batch: Batch | None = None
-) -> list[InputPartition]:
+) -> "list[LockedPartition]":
     """Who receives how many: the messages of a batch are shared out evenly."""
     chosen: list[tuple[str, tuple[str, ...] | None]] = []
     managements = await _managements(pool, options) if options.has_all_sessions else {}

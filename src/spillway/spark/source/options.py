@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from spillway.spark.platform.access import Access, OptionError, checked
+from spillway.spark.platform.access import PATIENCE_S, Access, OptionError, checked
 
 BROWSE: Final = "browse"
 PEEK_LOCK: Final = "peeklock"
@@ -55,6 +55,7 @@ OPTIONS: Final = (
     Option("caFile", BOTH, ""),
     Option("entity", BOTH, ""),
     Option("timeoutSeconds", BOTH, "60"),
+    Option("patienceSeconds", BOTH, "600"),
     Option("mode", READ, BROWSE),
     Option("allowLoss", READ, "false"),
     Option("sessions", READ, ""),
@@ -249,7 +250,8 @@ def _access(values: Mapping[str, str]) -> Access:
         # Perhaps the key itself, pasted into the wrong place: not repeated.
         raise OptionError("secretName is the name of a secret (env:NAME or file:PATH), not the connection string")
     ca_file = values.get("cafile", "").strip()
-    return Access(secret, text, ca_file, _seconds(values, "timeoutSeconds", 60.0, 1.0, 600.0))
+    timeout_s = _seconds(values, "timeoutSeconds", 60.0, 1.0, 600.0)
+    return Access(secret, text, ca_file, timeout_s, _seconds(values, "patienceSeconds", PATIENCE_S, 0.0, 86_400.0))
 
 
 def _entity(values: Mapping[str, str], is_required: bool) -> str:

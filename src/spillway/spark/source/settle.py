@@ -5,15 +5,16 @@ receive other messages.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spillway.client import ClientError
+from spillway.client import ClientError, MessageLockLost, SessionLockLost
 from spillway.spark.platform.access import Access, OptionError
-from spillway.spark.platform.connection_pool import connection_pool, plain
+from spillway.spark.platform.connection_pool import connection_pool
+from spillway.spark.platform.patience import Patience, patiently
 from spillway.spark.source.options import access_of
-from spillway.spark.source.tokens import SETTLEMENTS, settle_tokens
+from spillway.spark.source.tokens import SETTLEMENTS, in_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,14 +95,20 @@ def settle_on_executor(
     """Settle from this process, over its connection; the answer is how many locks were lost."""
     pool = connection_pool()
 
-    async def work() -> int:
+    async def ask(some: Sequence[uuid.UUID]) -> ClientError | None:
+        """What the service says of their locks; any other error is raised."""
+        management = pool.management(await pool.connection(access), entity)
+        status = SETTLEMENTS[settlement]
         try:
-            management = pool.management(await pool.connection(access), entity)
-            lost = await settle_tokens(
-                management, tokens, settlement, session_id=session_id, reason=reason, description=description
-            )
-            return len(lost)
-        except ClientError as error:
-            raise plain(error, entity, "Listen") from None
+            await management.settle(some, status, reason=reason, description=description, session_id=session_id)
+        except (MessageLockLost, SessionLockLost) as error:
+            return error
+        return None
 
-    return pool.run(work())
+    async def settle_some(some: Sequence[uuid.UUID]) -> None:
+        # Request by request: what an outage meets is asked for again, and nothing that was answered.
+        refusal = await patiently(Patience(access, entity), lambda: ask(some))
+        if refusal is not None:
+            raise refusal
+
+    return len(pool.run(in_pieces(settle_some, tokens)))

@@ -14,14 +14,12 @@ from pyspark.sql.types import StructType
 
 from spillway.client import ClientError, Sender, ServerBusy
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
+from spillway.spark.platform.patience import Patience, is_transient, patiently
 from spillway.spark.source.options import WriteOptions
 from spillway.spark.source.outgoing import MessageMaker
 
 ROWS_AT_A_TIME: Final = 2_000
 BYTES_AT_A_TIME: Final = 8 * 1024 * 1024
-# A busy service asks for ten seconds (contract I5).
-BUSY_S: Final = 10.0
-BUSY_TRIES_MAX: Final = 6
 
 Out = tuple[str, str, bytes]  # where it goes, its id, its bytes
 
@@ -60,30 +58,39 @@ class Sending:
             self._pool.run(self._close())
 
     async def _send(self, messages: Sequence[Out]) -> None:
+        """Until each is accepted. Those that an outage or a busy service meets are sent again, with their ids."""
         left = messages
-        for tries in range(1, BUSY_TRIES_MAX + 1):
+        patience = Patience(self._options.access, self._options.entity, "Send")
+
+        async def send_left() -> None:
+            nonlocal left
             outcomes = await self._send_once(left)
             refused = [(each, error) for each, error in zip(left, outcomes, strict=True) if error is not None]
             if not refused:
                 return
-            is_busy = all(isinstance(error, ServerBusy) for _, error in refused)
-            if not is_busy or tries == BUSY_TRIES_MAX:
-                raise _refusal(len(messages), refused)
-            await asyncio.sleep(BUSY_S)
+            if len(refused) < len(left):
+                patience.on_answered()
             left = [each for each, _ in refused]
+            await self._renew_senders({each[0] for each, error in refused if not isinstance(error, ServerBusy)})
+            raise _refusal(len(messages), refused)
+
+        await patiently(patience, send_left)
 
     async def _send_once(self, messages: Sequence[Out]) -> list[ClientError | None]:
         posted: list[asyncio.Future[None]] = []
         silent: dict[str, ClientError] = {}  # entities that did not answer until there was no room for more
         for entity, _, encoded in messages:
-            sender = self._senders.get(entity) or await self._attach(entity)
-            if sender.error is None and entity not in silent:
-                try:
+            sender = self._senders.get(entity)
+            try:
+                if sender is None and entity not in silent:
+                    sender = await self._attach(entity)
+                if sender is not None and sender.error is None and entity not in silent:
                     await sender.ready()
-                except ClientError as error:
-                    if sender.error is None:  # else what is posted on it says the same
-                        silent[entity] = error
-            posted.append(_failed(silent[entity]) if entity in silent else sender.post_raw(encoded))
+            except ClientError as error:
+                if sender is None or sender.error is None:  # else what is posted on it says the same
+                    silent[entity] = error
+            is_lost = sender is None or entity in silent
+            posted.append(_failed(silent[entity]) if sender is None or is_lost else sender.post_raw(encoded))
         outcomes = await asyncio.gather(*posted, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, ClientError):
@@ -91,12 +98,20 @@ class Sending:
         return [outcome if isinstance(outcome, ClientError) else None for outcome in outcomes]
 
     async def _attach(self, entity: str) -> Sender:
+        """Raises `NamespaceError` where no waiting helps, and `ClientError` where it may."""
         try:
             connection = await self._pool.connection(self._options.access)
             self._senders[entity] = await connection.sender(entity)
         except ClientError as error:
+            if is_transient(error):
+                raise
             raise plain(error, entity, "Send") from None
         return self._senders[entity]
+
+    async def _renew_senders(self, entities: set[str]) -> None:
+        """Those that met an error are attached anew: one that was not answered may be in any state."""
+        senders = [self._senders.pop(entity) for entity in entities if entity in self._senders]
+        await asyncio.gather(*[sender.close(0) for sender in senders], return_exceptions=True)
 
     async def _close(self) -> None:
         senders, self._senders = list(self._senders.values()), {}
@@ -124,16 +139,22 @@ def _chunks(batches: Iterator[Any], maker: MessageMaker) -> Iterator[list[Out]]:
         yield some
 
 
-def _refusal(count: int, refused: Sequence[tuple[Out, ClientError | None]]) -> NamespaceError:
-    (entity, message_id, encoded), error = refused[0]
+def _refusal(count: int, refused: Sequence[tuple[Out, ClientError]]) -> NamespaceError:
+    """Of several the first that no waiting helps, if there is one."""
+    lasting = [one for one in refused if not is_transient(one[1])]
+    (entity, message_id, encoded), error = (lasting or refused)[0]
     return NamespaceError(
         f"{len(refused):,} of {count:,} messages were not accepted. The first, '{message_id[:128]}' of "
-        f"{len(encoded):,} bytes, by '{entity}': {error}"
+        f"{len(encoded):,} bytes, by '{entity}': {error}",
+        error,
     )
 
 
 def check_destination(options: WriteOptions) -> None:
-    """That there is such an entity and that it may be sent to: where the query is planned."""
+    """That there is such an entity and that it may be sent to: where the query is planned.
+
+    A stream is planned for every batch of it: a namespace that is away is left to the tasks, which wait for it.
+    """
     if not options.entity:
         return
     pool = connection_pool()
@@ -144,7 +165,8 @@ def check_destination(options: WriteOptions) -> None:
             sender = await connection.sender(options.entity)
             await sender.close()
         except ClientError as error:
-            raise plain(error, options.entity, "Send") from None
+            if not is_transient(error):
+                raise plain(error, options.entity, "Send") from None
 
     pool.run(attach())
 
