@@ -6,7 +6,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
-from spillway.spark.source.browse import BrowseStreamReader, RangePartition
+from spillway.spark.source.browse import BrowseStreamReader, Offset, RangePartition
 from spillway.spark.source.options import read_options
 from tests.spark.bus import Bus, run
 
@@ -17,7 +17,7 @@ def reader(bus: Bus, entity: str, **options: str) -> BrowseStreamReader:
     return BrowseStreamReader(read_options({**bus.options, "entity": entity, **options}, is_streaming=True), NUMBERS)
 
 
-def numbers(stream: BrowseStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+def numbers(stream: BrowseStreamReader, start: Offset, end: Offset) -> list[int]:
     return [
         row["sequence_number"]
         for partition in stream.partitions(start, end)
@@ -65,7 +65,7 @@ def test_everything_available_is_one_batch_in_as_many_parts_as_asked_for(bus: Bu
     queue = bus.queue(*[str(number) for number in range(20)])
     stream = reader(bus, queue, partitions="3")
     end = stream.latestOffset({queue: 0}, ReadAllAvailable())
-    assert end == {queue: 21}
+    assert end[queue]["next"] == 21
     parts = [part for part in stream.partitions({queue: 5}, end) if isinstance(part, RangePartition)]
     assert [(part.start, part.end) for part in parts] == [(5, 10), (10, 15), (15, 21)]
     assert stream.partitions(end, end) == []
@@ -95,4 +95,4 @@ def test_the_rows_of_a_batch_are_shared_among_the_entities_that_have_any(bus: Bu
     first, second, empty = bus.queue(*"abcdef"), bus.queue(*"abc"), bus.queue()
     stream = reader(bus, f"{first},{second},{empty}")
     end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(4))
-    assert end == {first: 3, second: 3, empty: 0}
+    assert (end[first]["next"], end[second]["next"], end[empty]) == (3, 3, 0)

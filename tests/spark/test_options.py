@@ -35,6 +35,9 @@ NAMED = {"secretName": "env:BUS", "entity": "orders"}
         ({**NAMED, "endAt": "earliest"}, "endAt='earliest': it is latest or a sequence number"),
         ({**NAMED, "startAt": "9", "endAt": "8"}, "endAt=8 lies before startAt=9"),
         ({**NAMED, "mode": "peeklock", "startAt": "9"}, "startAt is for mode=browse"),
+        ({**NAMED, "onReset": "latest"}, "onReset='latest': it is fail or earliest"),
+        ({**NAMED, "mode": "peeklock", "onReset": "fail"}, "onReset is for mode=browse"),
+        ({**NAMED, "patienceSeconds": "-1"}, "patienceSeconds='-1': seconds from 0 to 86400"),
         ({**NAMED, "holder": "me"}, "holder is for streams with mode=peeklock"),
         ({**NAMED, "mode": "peeklock", "holder": "m" * 101}, "at most 100 characters"),
         ({**NAMED, "bodyFormat": "xml"}, "bodyFormat='xml': it is binary, string or json"),
@@ -59,6 +62,8 @@ def test_a_wrong_option_is_named_with_what_is_allowed(options: dict[str, str], s
 def test_what_a_stream_or_a_batch_cannot_do_is_told_when_it_is_known_which_it_is() -> None:
     with pytest.raises(OptionError, match="a stream goes on"):
         read_options({**NAMED, "endAt": "5"}, is_streaming=True)
+    with pytest.raises(OptionError, match="onReset is for streams"):
+        read_options({**NAMED, "onReset": "fail"}, is_streaming=False)
     with pytest.raises(OptionError, match="startAt=latest is for streams"):
         read_options({**NAMED, "startAt": "latest"}, is_streaming=False)
 

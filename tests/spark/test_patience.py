@@ -109,20 +109,20 @@ def _browser(bus: Bus, queue: str, **given: str) -> BrowseStreamReader:
     return BrowseStreamReader(read_options({**bus.options, "entity": queue, **given}, True), SCHEMA)
 
 
-def _initial(bus: Bus, queue: str) -> int:
-    return _browser(bus, queue, startAt="latest").initialOffset()[queue]
+def _initial(bus: Bus, queue: str) -> Any:
+    return _browser(bus, queue, startAt="latest").initialOffset()[queue]["next"]
 
 
 def _plan_sink(bus: Bus, queue: str) -> None:
     check_destination(write_options({**bus.options, "entity": queue}))
 
 
-def _latest(bus: Bus, queue: str) -> list[int]:
+def _latest(bus: Bus, queue: str) -> list[Any]:
     """Nothing new while it is away, and then all of it."""
     reader = _browser(bus, queue)
     first = reader.latestOffset({queue: 0}, ReadMaxRows(10))
     reader._patience.on_answered()  # the pause is over
-    return [first[queue], reader.latestOffset({queue: 0}, ReadMaxRows(10))[queue]]
+    return [first[queue], reader.latestOffset({queue: 0}, ReadMaxRows(10))[queue]["next"]]
 
 
 def _latest_locked(bus: Bus, queue: str) -> list[int]:
@@ -132,10 +132,10 @@ def _latest_locked(bus: Bus, queue: str) -> list[int]:
     return [first["batch"], reader.latestOffset(first, ReadMaxRows(10))["batch"]]
 
 
-def _available_now(bus: Bus, queue: str) -> int:
+def _available_now(bus: Bus, queue: str) -> Any:
     reader = _browser(bus, queue)
     reader.prepareForTriggerAvailableNow()
-    return reader.latestOffset({queue: 0}, ReadMaxRows(10))[queue]
+    return reader.latestOffset({queue: 0}, ReadMaxRows(10))[queue]["next"]
 
 
 def _partitions(bus: Bus, queue: str) -> int:

@@ -1,25 +1,29 @@
 """mode=browse: messages by sequence number, without changing anything; a batch read again has the same messages.
 
-The driver finds the ranges, executors read them. Offsets are the next sequence number of each entity.
+The driver finds the ranges, executors read them. Offsets are positions in each entity (`positions.py`).
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from spillway.client import ClientError, ReceivedMessage, parse_connection_string
-from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
+from spillway.client import ClientError, Management, ReceivedMessage, parse_connection_string
+from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
 from spillway.spark.platform.patience import Patience, look, patiently
-from spillway.spark.source.options import ReadOptions
+from spillway.spark.source.options import FAIL, ReadOptions
+from spillway.spark.source.positions import Position, end_position, look_from, position_of
 from spillway.spark.source.rows import RowMaker
 from spillway.spark.source.sequence_bounds import end_of, first_from, last_of, sessions_of
 
 STREAM_MESSAGES: Final = 10_000  # in a micro-batch, where maxMessages does not say
 PEEKED_AT_A_TIME: Final = 500
+
+Offset = dict[str, Any]  # of each entity a position, as plain values
 
 
 class RangePartition(InputPartition):
@@ -122,10 +126,12 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._read = BrowseRead(options, schema)
         self._target: dict[str, int] | None = None  # of a run that takes what is there now
-        self._latest = dict.fromkeys(options.entities, 0)  # planned so far: nothing before it is looked at again
+        self._latest: Offset = dict.fromkeys(
+            options.entities, 0
+        )  # planned so far: nothing before it is looked at again
         self._patience = Patience(options.access, some_of(options.entities))
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Offset:
         pool = connection_pool()
         return pool.run(patiently(self._patience, lambda: _beginnings(pool, self._read.options)))
 
@@ -133,10 +139,10 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._read.options.max_messages or STREAM_MESSAGES)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        start = dict.fromkeys(self._read.options.entities, 0)
-        self._target = self._wait_for_ends(start, None)
+        start: Offset = dict.fromkeys(self._read.options.entities, 0)
+        self._target = {name: end.next for name, end in _positions(self._wait_for_ends(start, None)).items()}
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         options = self._read.options
         _check_offset(start, options)
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -145,32 +151,43 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = look(connection_pool(), self._patience, lambda: self._ends(start, count_max)) or start
         else:  # nothing new would be the end of this run
             ends = self._wait_for_ends(start, count_max)
-            ends = {entity: max(start[entity], min(end, self._target[entity])) for entity, end in ends.items()}
         self._latest = ends
         return ends
 
     def reportLatestOffset(self) -> dict[str, int] | None:
-        return look(connection_pool(), self._patience, lambda: self._ends(self._latest, None))
+        """The numbers alone: where the entities end."""
+        pool, options = connection_pool(), self._read.options
+        start: Offset = {name: at.next for name, at in _positions(self._latest).items()}
+        ends = look(pool, self._patience, lambda: _ends(pool, options, start, None))
+        return None if ends is None else {name: end.next for name, end in _positions(ends).items()}
 
-    def _ends(self, start: dict[str, int], count_max: int | None) -> Coroutine[Any, Any, dict[str, int]]:
-        return _ends(connection_pool(), self._read.options, start, count_max)
+    def _ends(self, start: Offset, count_max: int | None) -> Coroutine[Any, Any, Offset]:
+        return _ends(connection_pool(), self._read.options, start, count_max, self._target)
 
-    def _wait_for_ends(self, start: dict[str, int], count_max: int | None) -> dict[str, int]:
+    def _wait_for_ends(self, start: Offset, count_max: int | None) -> Offset:
         return connection_pool().run(patiently(self._patience, lambda: self._ends(start, count_max)))
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         options = self._read.options
         _check_offset(end, options)
         pool = connection_pool()
-        return pool.run(patiently(self._patience, lambda: _split_all(pool, options, start, end)))
+        before, after = _positions(start), _positions(end)
+        begins = {name: before[name].next if at.begins_at is None else at.begins_at for name, at in after.items()}
+        ends = {name: at.next for name, at in after.items()}
+        return pool.run(patiently(self._patience, lambda: _split_all(pool, options, begins, ends)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read.rows(partition)
 
 
-def _check_offset(offset: dict[str, int], options: ReadOptions) -> None:
+def _positions(offset: Offset) -> dict[str, Position]:
+    """Of an offset that was checked."""
+    return {name: position_of(plain) or Position(0) for name, plain in offset.items()}
+
+
+def _check_offset(offset: Offset, options: ReadOptions) -> None:
     """A checkpoint of another query has other entities in it, or none."""
-    if set(offset) != set(options.entities) or not all(isinstance(number, int) for number in offset.values()):
+    if set(offset) != set(options.entities) or None in [position_of(plain) for plain in offset.values()]:
         told = ", ".join(sorted(offset)[:5])
         raise ValueError(
             f"the checkpoint is of another query: it knows of {told}, and this one browses "
@@ -178,27 +195,71 @@ def _check_offset(offset: dict[str, int], options: ReadOptions) -> None:
         )
 
 
-async def _beginnings(pool: ConnectionPool, options: ReadOptions) -> dict[str, int]:
+async def _beginnings(pool: ConnectionPool, options: ReadOptions) -> Offset:
     if options.start_at is not None:
         return dict.fromkeys(options.entities, options.start_at)
     return await _ends(pool, options, dict.fromkeys(options.entities, 0), None)
 
 
 async def _ends(
-    pool: ConnectionPool, options: ReadOptions, start: dict[str, int], count_max: int | None
-) -> dict[str, int]:
-    """The rows of a batch are shared out among the entities that have any."""
+    pool: ConnectionPool,
+    options: ReadOptions,
+    start: Offset,
+    count_max: int | None,
+    target: Mapping[str, int] | None = None,
+) -> Offset:
+    """The rows of a batch are shared out among the entities that have any. None lies at or behind its `target`."""
     connection = await pool.connection(options.access)
     managements = {entity: pool.management(connection, entity) for entity in options.entities}
     try:
-        firsts = await asyncio.gather(*[first_from(managements[name], start[name]) for name in options.entities])
-        waiting = [(name, first) for name, first in zip(options.entities, firsts, strict=True) if first is not None]
+        looked = await asyncio.gather(
+            *[_begin(managements[name], at, options) for name, at in _positions(start).items()]
+        )
+        waiting = [begin for begin in looked if begin is not None]
+        if target is not None:
+            waiting = [begin for begin in waiting if begin.number < target[begin.entity]]
         share = None if count_max is None else max(1, count_max // max(1, len(waiting)))
         waiting = waiting[:count_max]
-        ends = await asyncio.gather(*[end_of(managements[name], first, share) for name, first in waiting])
+        ends = await asyncio.gather(*[_end(managements[begin.entity], begin, share, target) for begin in waiting])
     except ClientError as error:
-        raise plain(error, ", ".join(options.entities[:5]), "Listen") from None
-    return {**start, **{name: end for (name, _), end in zip(waiting, ends, strict=True)}}
+        raise plain(error, some_of(options.entities), "Listen") from None
+    return {**start, **{begin.entity: end.to_plain() for begin, end in zip(waiting, ends, strict=True)}}
+
+
+class Begin(NamedTuple):
+    """The first message of a batch in one entity."""
+
+    entity: str
+    first: ReceivedMessage
+    at: Position
+    is_reset: bool
+
+    @property
+    def number(self) -> int:
+        return self.first.sequence_number or 0
+
+
+async def _begin(management: Management, at: Position, options: ReadOptions) -> Begin | None:
+    """None where nothing is new. An entity that is not the one of this position is begun anew, or an error."""
+    found = await look_from(management, at)
+    is_reset = bool(found.reset)
+    if is_reset:
+        if options.on_reset == FAIL:
+            raise NamespaceError(
+                f"'{management.path}' is not the entity that the checkpoint is of, but was made anew: {found.reset}. "
+                f"Messages up to number {at.next - 1:,} would be passed over. Say onReset=earliest to read it from its "
+                "first message, or give the query another checkpointLocation"
+            )
+        found = await look_from(management, Position(0))
+    return None if found.first is None else Begin(management.path, found.first, at, is_reset)
+
+
+async def _end(management: Management, begin: Begin, share: int | None, target: Mapping[str, int] | None) -> Position:
+    end = await end_of(management, begin.number, share)
+    if target is not None:
+        end = min(end, target[begin.entity])
+    found = await end_position(management, end, begin.first, None if begin.is_reset else begin.at.passed)
+    return replace(found, begins_at=0) if begin.is_reset else found
 
 
 async def _ranges(pool: ConnectionPool, options: ReadOptions) -> list[InputPartition]:

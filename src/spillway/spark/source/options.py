@@ -23,6 +23,8 @@ BODY_FORMATS: Final = (BINARY, STRING, JSON)
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+FAIL: Final = "fail"
+ON_RESET: Final = (FAIL, EARLIEST)
 ALL_SESSIONS: Final = "*"
 
 COLUMN: Final = "column"
@@ -67,6 +69,7 @@ OPTIONS: Final = (
     Option("holder", READ, ""),
     Option("startAt", READ, EARLIEST),
     Option("endAt", READ, LATEST),
+    Option("onReset", READ, FAIL),
     Option("bodyFormat", READ, BINARY),
     Option("includeBody", READ, "true"),
     Option("includeRaw", READ, "false"),
@@ -96,6 +99,7 @@ class ReadOptions:
     holder: str = ""  # who settles what a batch received before the next one begins
     start_at: int | None = 0  # a sequence number; None: only what is new
     end_at: int | None = None  # a sequence number, the last to be read; None: what there is
+    on_reset: str = FAIL  # what becomes of a position in an entity that was made anew
     body_format: str = BINARY
     includes_body: bool = True
     includes_raw: bool = False
@@ -146,10 +150,12 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
             "bodyFormat says how bodies are read, and includeBody=false leaves them out: give one of them"
         )
     sessions, has_all = _sessions(values)
-    for name in ("startAt", "endAt"):
+    for name in ("startAt", "endAt", "onReset"):
         if mode != BROWSE and name.lower() in values:
             raise OptionError(f"{name} is for mode=browse: a receiver is handed what comes next")
     end_at = _position(values, "endAt", LATEST)
+    if is_streaming is False and "onreset" in values:
+        raise OptionError("onReset is for streams: a batch read has no checkpoint")
     if is_streaming and end_at is not None:
         raise OptionError("endAt is for batch reads: a stream goes on")
     start_at = _position(values, "startAt", LATEST)
@@ -171,6 +177,7 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
         holder=_holder(values, mode, is_streaming),
         start_at=start_at,
         end_at=end_at,
+        on_reset=_choice(values, "onReset", ON_RESET, FAIL),
         body_format=body_format,
         includes_body=includes_body,
         includes_raw=_flag(values, "includeRaw", False),

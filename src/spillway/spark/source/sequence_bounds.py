@@ -25,10 +25,11 @@ async def first_from(management: Management, sequence_number: int, session_id: s
     found = await management.peek(sequence_number, 1, session_id=session_id, omit_body=True)
     if not found:
         return None
-    return _checked(management, found[0].sequence_number)
+    return checked_number(management, found[0].sequence_number)
 
 
-def _checked(management: Management, number: int | None) -> int:
+def checked_number(management: Management, number: int | None) -> int:
+    """A sequence number that grows with time; raises `NotInOneRow` for any other."""
     if number is None:
         raise NotInOneRow(f"'{management.path}' shows messages without sequence numbers, which cannot be browsed")
     if number >= PARTITIONED_FROM:
