@@ -79,7 +79,8 @@ def test_a_run_that_takes_what_is_there_does_not_see_what_comes_later(bus: Bus) 
     end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(100))
     assert numbers(stream, {queue: 0}, end) == [1, 2]
     assert stream.latestOffset(end, ReadMaxRows(100)) == end
-    assert stream.reportLatestOffset() == {queue: 4}  # which is what is still to come
+    report = stream.reportLatestOffset()
+    assert report is not None and report[queue] == 4  # which is what is still to come
 
 
 def test_a_stream_from_the_latest_begins_with_the_next_message(bus: Bus) -> None:
@@ -87,6 +88,7 @@ def test_a_stream_from_the_latest_begins_with_the_next_message(bus: Bus) -> None
     stream = reader(bus, queue, startAt="latest")
     at = stream.initialOffset()
     assert stream.latestOffset(at, ReadMaxRows(10)) == at
+    stream._pace.on_looked(is_idle=False)  # the pause is over
     bus.send(queue, [OutgoingMessage("three")])
     assert numbers(stream, at, stream.latestOffset(at, ReadMaxRows(10))) == [3]
 

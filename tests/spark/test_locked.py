@@ -6,6 +6,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
 from spillway.spark.platform.connection_pool import connection_pool
+from spillway.spark.platform.operations import CountedPool, Operations
 from spillway.spark.source.lock_renewer import Batch
 from spillway.spark.source.locked import LockedPartition, LockedReader, LockedStreamReader, Reception, plan
 from spillway.spark.source.options import ReadOptions, read_options
@@ -94,14 +95,15 @@ def test_batches_of_a_holder_are_in_order_over_all_starts_of_its_query(bus: Bus)
 
 def test_a_batch_is_shared_out_among_entities_and_their_partitions(bus: Bus) -> None:
     chosen = options(bus, "a,b", partitions="2")
-    parts = connection_pool().run(plan(connection_pool(), chosen, chosen.entities, 10))
-    assert [(part.entity, part.count_max) for part in parts if isinstance(part, LockedPartition)] == [
+    counted = CountedPool(connection_pool(), Operations())
+    parts = connection_pool().run(plan(counted, chosen, chosen.entities, 10))
+    assert [(part.entity, part.count_max) for part in parts] == [
         ("a", 2),
         ("a", 3),
         ("b", 2),
         ("b", 3),
     ]
-    assert len(connection_pool().run(plan(connection_pool(), chosen, chosen.entities, 3))) == 3
+    assert len(connection_pool().run(plan(counted, chosen, chosen.entities, 3))) == 3
 
 
 def test_a_session_that_another_holds_is_theirs(bus: Bus) -> None:

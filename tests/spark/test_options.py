@@ -38,6 +38,7 @@ NAMED = {"secretName": "env:BUS", "entity": "orders"}
         ({**NAMED, "onReset": "latest"}, "onReset='latest': it is fail or earliest"),
         ({**NAMED, "mode": "peeklock", "onReset": "fail"}, "onReset is for mode=browse"),
         ({**NAMED, "patienceSeconds": "-1"}, "patienceSeconds='-1': seconds from 0 to 86400"),
+        ({**NAMED, "maxOperationsPerSecond": "0"}, "maxOperationsPerSecond='0': a number from 0.1 to 1e"),
         ({**NAMED, "holder": "me"}, "holder is for streams with mode=peeklock"),
         ({**NAMED, "mode": "peeklock", "holder": "m" * 101}, "at most 100 characters"),
         ({**NAMED, "bodyFormat": "xml"}, "bodyFormat='xml': it is binary, string or json"),

@@ -98,6 +98,7 @@ def test_a_stream_that_is_running_notices_it_too(bus: Bus) -> None:
     def look_thrice() -> None:
         for _ in range(3):  # the first may meet the end of its link
             stream._patience.on_answered()
+            stream._pace.on_looked(is_idle=False)
             assert stream.latestOffset(end, ReadMaxRows(1_000)) == end
 
     with pytest.raises(NamespaceError, match="made anew"):

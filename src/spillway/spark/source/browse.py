@@ -4,6 +4,7 @@ The driver finds the ranges, executors read them. Offsets are positions in each 
 """
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -14,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from spillway.client import ClientError, Management, ReceivedMessage, parse_connection_string
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
+from spillway.spark.platform.operations import COUNT, REPORT_S, Clock, CountedPool, Operations, Pace
 from spillway.spark.platform.patience import Patience, look, patiently
 from spillway.spark.source.options import FAIL, ReadOptions
 from spillway.spark.source.positions import Position, end_position, look_from, position_of
@@ -35,6 +37,7 @@ class RangePartition(InputPartition):
         self.end = end
         self.session_id = session_id
         self.count_max = count_max  # 0: all of them
+        self.sharers = 1  # how many partitions share the budget of operations
 
 
 class BrowseRead:
@@ -65,6 +68,8 @@ class _Pages:
         self.partition = partition
         self.omits_body = omits_body
         self._patience = Patience(options.access, partition.entity)
+        rate = options.operations_per_s
+        self._counted = CountedPool(pool, Operations(None if rate is None else rate / partition.sharers))
 
     def pages(self) -> Iterator[list[ReceivedMessage]]:
         partition = self.partition
@@ -89,8 +94,8 @@ class _Pages:
         """The same messages, however often it takes to ask."""
 
         async def ask() -> list[ReceivedMessage]:
-            connection = await self.pool.connection(self.options.access)
-            management = self.pool.management(connection, self.partition.entity)
+            connection = await self._counted.connection(self.options.access)
+            management = self._counted.management(connection, self.partition.entity)
             count = min(PEEKED_AT_A_TIME, self.partition.end - start)
             return await management.peek(start, count, session_id=self.partition.session_id, omit_body=self.omits_body)
 
@@ -113,7 +118,9 @@ class BrowseReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         pool, options = connection_pool(), self._read.options
         patience = Patience(options.access, some_of(options.entities))
-        found = pool.run(patiently(patience, lambda: _ranges(pool, options)))
+        counted = CountedPool(pool, Operations(options.operations_per_s))
+        found = pool.run(patiently(patience, lambda: _ranges(counted, options)))
+        _share_budget(found)
         return found or [RangePartition(self._read.options.entities[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -123,17 +130,24 @@ class BrowseReader(DataSourceReader):
 class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream: what comes after what was read. Its offsets can be read again for as long as the messages stay."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, clock: Clock = time.monotonic) -> None:
         self._read = BrowseRead(options, schema)
         self._target: dict[str, int] | None = None  # of a run that takes what is there now
-        self._latest: Offset = dict.fromkeys(
-            options.entities, 0
-        )  # planned so far: nothing before it is looked at again
-        self._patience = Patience(options.access, some_of(options.entities))
+        # Planned so far: nothing before it is looked at again.
+        self._latest: Offset = dict.fromkeys(options.entities, 0)
+        self._patience = Patience(options.access, some_of(options.entities), clock=clock)
+        self._pace = Pace(clock)
+        self._operations = Operations(options.operations_per_s, clock)
+        self._clock = clock
+        self._reported: dict[str, int] = {}
+        self._report_again_s = 0.0
 
     def initialOffset(self) -> Offset:
-        pool = connection_pool()
-        return pool.run(patiently(self._patience, lambda: _beginnings(pool, self._read.options)))
+        options = self._read.options
+        return connection_pool().run(patiently(self._patience, lambda: _beginnings(self._pool(), options)))
+
+    def _pool(self) -> CountedPool:
+        return CountedPool(connection_pool(), self._operations)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._read.options.max_messages or STREAM_MESSAGES)
@@ -146,23 +160,32 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._read.options
         _check_offset(start, options)
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        if self._target is None:
-            # Away: nothing new yet. Spark asks again.
-            ends = look(connection_pool(), self._patience, lambda: self._ends(start, count_max)) or start
-        else:  # nothing new would be the end of this run
-            ends = self._wait_for_ends(start, count_max)
+        if self._target is not None:  # nothing new would be the end of this run
+            self._latest = self._wait_for_ends(start, count_max)
+            return self._latest
+        if not self._pace.is_due:
+            return start
+        ends = look(connection_pool(), self._patience, lambda: self._ends(start, count_max))
+        if ends is None:  # away: nothing new yet, and Spark asks again
+            return start
+        self._pace.on_looked(ends == start)
         self._latest = ends
         return ends
 
     def reportLatestOffset(self) -> dict[str, int] | None:
-        """The numbers alone: where the entities end."""
-        pool, options = connection_pool(), self._read.options
+        """The numbers alone: where the entities end, as far as it is known; and how many operations it took so far."""
         start: Offset = {name: at.next for name, at in _positions(self._latest).items()}
-        ends = look(pool, self._patience, lambda: _ends(pool, options, start, None))
-        return None if ends is None else {name: end.next for name, end in _positions(ends).items()}
+        if self._clock() >= self._report_again_s:
+            self._report_again_s = self._clock() + REPORT_S
+            options = self._read.options
+            ends = look(connection_pool(), self._patience, lambda: _ends(self._pool(), options, start, None))
+            if ends is not None:
+                self._reported = {name: end.next for name, end in _positions(ends).items()}
+        known = {name: max(number, self._reported.get(name, 0)) for name, number in start.items()}
+        return {**known, COUNT: self._operations.count}
 
     def _ends(self, start: Offset, count_max: int | None) -> Coroutine[Any, Any, Offset]:
-        return _ends(connection_pool(), self._read.options, start, count_max, self._target)
+        return _ends(self._pool(), self._read.options, start, count_max, self._target)
 
     def _wait_for_ends(self, start: Offset, count_max: int | None) -> Offset:
         return connection_pool().run(patiently(self._patience, lambda: self._ends(start, count_max)))
@@ -170,11 +193,13 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         options = self._read.options
         _check_offset(end, options)
-        pool = connection_pool()
         before, after = _positions(start), _positions(end)
         begins = {name: before[name].next if at.begins_at is None else at.begins_at for name, at in after.items()}
         ends = {name: at.next for name, at in after.items()}
-        return pool.run(patiently(self._patience, lambda: _split_all(pool, options, begins, ends)))
+        work = patiently(self._patience, lambda: _split_all(self._pool(), options, begins, ends))
+        found = connection_pool().run(work)
+        _share_budget(found)
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read.rows(partition)
@@ -195,14 +220,14 @@ def _check_offset(offset: Offset, options: ReadOptions) -> None:
         )
 
 
-async def _beginnings(pool: ConnectionPool, options: ReadOptions) -> Offset:
+async def _beginnings(pool: CountedPool, options: ReadOptions) -> Offset:
     if options.start_at is not None:
         return dict.fromkeys(options.entities, options.start_at)
     return await _ends(pool, options, dict.fromkeys(options.entities, 0), None)
 
 
 async def _ends(
-    pool: ConnectionPool,
+    pool: CountedPool,
     options: ReadOptions,
     start: Offset,
     count_max: int | None,
@@ -262,7 +287,7 @@ async def _end(management: Management, begin: Begin, share: int | None, target: 
     return replace(found, begins_at=0) if begin.is_reset else found
 
 
-async def _ranges(pool: ConnectionPool, options: ReadOptions) -> list[InputPartition]:
+async def _ranges(pool: CountedPool, options: ReadOptions) -> list[InputPartition]:
     """Of a batch read: each entity from its first message to its last, in as many parts as asked for."""
     connection = await pool.connection(options.access)
     start: dict[str, int] = {}
@@ -283,6 +308,12 @@ async def _ranges(pool: ConnectionPool, options: ReadOptions) -> list[InputParti
     return found
 
 
+def _share_budget(partitions: Sequence[InputPartition]) -> None:
+    for partition in partitions:
+        assert isinstance(partition, RangePartition)
+        partition.sharers = len(partitions)
+
+
 def _limit(partitions: list[InputPartition], count_max: int) -> None:
     share = max(1, count_max // max(1, len(partitions)))
     for partition in partitions:
@@ -292,7 +323,7 @@ def _limit(partitions: list[InputPartition], count_max: int) -> None:
 
 
 async def _split_all(
-    pool: ConnectionPool, options: ReadOptions, start: dict[str, int], end: dict[str, int]
+    pool: CountedPool, options: ReadOptions, start: dict[str, int], end: dict[str, int]
 ) -> list[InputPartition]:
     found: list[InputPartition] = []
     for entity in end:
@@ -303,7 +334,7 @@ async def _split_all(
     return found
 
 
-async def _sessions(pool: ConnectionPool, options: ReadOptions, entity: str) -> Sequence[str | None]:
+async def _sessions(pool: CountedPool, options: ReadOptions, entity: str) -> Sequence[str | None]:
     if not options.has_sessions:
         return [None]
     if options.sessions:

@@ -24,6 +24,7 @@ from spillway.client import (
     SessionCannotBeLocked,
 )
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
+from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operations, Pace
 from spillway.spark.platform.patience import Patience, is_transient, look, patiently
 from spillway.spark.source.browse import namespace_of, some_of
 from spillway.spark.source.lock_renewer import Batch, lock_renewer_of
@@ -60,6 +61,7 @@ class LockedPartition(InputPartition):
         self.sessions = sessions
         self.batch = batch
         self.is_of_stream = is_of_stream  # another batch follows, and takes what this one leaves
+        self.sharers = 1  # how many partitions share the budget of operations
 
 
 class LockedRead:
@@ -93,6 +95,8 @@ class Reception:
         self._place = (options.access, partition.entity)
         self._patience = Patience(options.access, partition.entity)
         self._has_some = False
+        rate = options.operations_per_s
+        self._operations = Operations(None if rate is None else rate / partition.sharers)
 
     def chunks(self) -> Generator[list[ReceivedMessage], None, None]:
         coming = self._pool.start(self._first())
@@ -124,7 +128,9 @@ class Reception:
                 receiver = await self._attached()
                 if receiver is None:
                     return []
+                await self._operations.begin()
                 messages = await receiver.receive(self._count(), self._waits_s)
+                self._operations.add(max(0, len(messages) - 1))  # a message each, or one for none
                 if messages:
                     return self._took(messages)
                 await self._let_go()
@@ -149,7 +155,7 @@ class Reception:
 
     def _count(self) -> int:
         count = FIRST_RECEIVE if self._size == 0 else max(1, min(RECEIVE_MAX, RECEIVE_BYTES // self._size))
-        return count if self._left is None else min(count, self._left)
+        return self._operations.most_at_a_time(count if self._left is None else min(count, self._left))
 
     def _took(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         self._size = max(1, sum(len(message.raw) for message in messages) // len(messages))
@@ -219,7 +225,8 @@ class LockedReader(DataSourceReader):
         options = self._read.options
         count = options.max_messages or MESSAGES
         pool, patience = connection_pool(), Patience(options.access, some_of(options.entities))
-        found = pool.run(patiently(patience, lambda: plan(pool, options, options.entities, count)))
+        counted = CountedPool(pool, Operations(options.operations_per_s))
+        found = pool.run(patiently(patience, lambda: plan(counted, options, options.entities, count)))
         return found or [LockedPartition(options.entities[0], 1, ())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -229,7 +236,7 @@ class LockedReader(DataSourceReader):
 class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. Its offsets only count: which messages a batch gets, the service decides when they are received."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, clock: Clock = time.monotonic) -> None:
         self._read = LockedRead(options, schema)
         self._is_first = True
         self._targets: dict[str, int | None] | None = None  # of a run that takes what is there now
@@ -237,7 +244,10 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looks: dict[str, tuple[int, ...]] = {}
         self._planned_s = 0.0
         self._began_ns = time.time_ns()  # a query that is started again began later
-        self._patience = Patience(options.access, some_of(options.entities))
+        self._patience = Patience(options.access, some_of(options.entities), clock=clock)
+        self._pace = Pace(clock)
+        self._operations = Operations(options.operations_per_s, clock)
+        self._batch = 0
 
     def initialOffset(self) -> dict[str, int]:
         return {"batch": 0, "messages": 0}
@@ -246,24 +256,40 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._read.options.max_messages or MESSAGES)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        pool = connection_pool()
-        self._targets = pool.run(patiently(self._patience, lambda: _targets(pool, self._read.options)))
+        work = patiently(self._patience, lambda: _targets(self._pool(), self._read.options))
+        self._targets = connection_pool().run(work)
+
+    def _pool(self) -> CountedPool:
+        return CountedPool(connection_pool(), self._operations)
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        """How many batches were planned, and how many operations that took so far."""
+        return {"batch": self._batch, COUNT: self._operations.count}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         _check_offset(start)
-        pool = connection_pool()
-        if self._targets is None:  # away: nothing new yet, and Spark asks again
-            is_worth_asking = look(pool, self._patience, lambda: self._is_worth_asking(pool))
-        else:  # nothing new would be the end of this run
-            is_worth_asking = pool.run(patiently(self._patience, lambda: self._is_worth_asking(pool)))
-        if not is_worth_asking:
+        self._batch = start["batch"]
+        if not self._is_new():
             return start
+        self._batch += 1
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         if self._is_first:
             # The first batch of a process is slow, and its locks run meanwhile: it is small.
             count = min(count or MESSAGES, self._read.options.first_batch_messages)
         self._is_first = False
         return {"batch": start["batch"] + 1, "messages": count}
+
+    def _is_new(self) -> bool:
+        pool = connection_pool()
+        if self._targets is not None:  # nothing new would be the end of this run
+            return pool.run(patiently(self._patience, lambda: self._is_worth_asking(self._pool())))
+        if not self._pace.is_due:
+            return False
+        found = look(pool, self._patience, lambda: self._is_worth_asking(self._pool()))
+        if found is None:  # away: nothing new yet, and Spark asks again
+            return False
+        self._pace.on_looked(not found)
+        return found
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         _check_offset(end)
@@ -273,8 +299,8 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entities = [entity for entity in options.entities if entity in self._firsts] or options.entities
         # The same for a batch that is planned twice: what it received first may be settled yet.
         batch = Batch(options.holder, (self._began_ns, end["batch"])) if options.holder else None
-        pool = connection_pool()
-        found = pool.run(patiently(self._patience, lambda: plan(pool, options, entities, end["messages"], batch)))
+        work = patiently(self._patience, lambda: plan(self._pool(), options, entities, end["messages"], batch))
+        found = connection_pool().run(work)
         for partition in found:
             partition.is_of_stream = True
         return found
@@ -282,7 +308,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read.rows(partition)
 
-    async def _is_worth_asking(self, pool: ConnectionPool) -> bool:
+    async def _is_worth_asking(self, pool: CountedPool) -> bool:
         """Whether there are messages that may be received, as far as can be seen without receiving them.
 
         A lock cannot be seen from outside. Messages that stay where they were after a batch are in somebody's lock:
@@ -322,12 +348,12 @@ async def _look(management: Management, first: int) -> tuple[int, ...]:
     return tuple(-1 if number is None else number for number in found)
 
 
-async def _managements(pool: ConnectionPool, options: ReadOptions) -> dict[str, Management]:
+async def _managements(pool: CountedPool, options: ReadOptions) -> dict[str, Management]:
     connection = await pool.connection(options.access)
     return {entity: pool.management(connection, entity) for entity in options.entities}
 
 
-async def _targets(pool: ConnectionPool, options: ReadOptions) -> dict[str, int | None]:
+async def _targets(pool: CountedPool, options: ReadOptions) -> dict[str, int | None]:
     """The last message of each entity now; None where the numbers do not tell."""
     targets: dict[str, int | None] = {}
     for entity, management in (await _managements(pool, options)).items():
@@ -342,7 +368,7 @@ async def _targets(pool: ConnectionPool, options: ReadOptions) -> dict[str, int 
 
 
 async def plan(
-    pool: ConnectionPool, options: ReadOptions, entities: Sequence[str], count: int, batch: Batch | None = None
+    pool: CountedPool, options: ReadOptions, entities: Sequence[str], count: int, batch: Batch | None = None
 ) -> "list[LockedPartition]":
     """Who receives how many: the messages of a batch are shared out evenly."""
     chosen: list[tuple[str, tuple[str, ...] | None]] = []
@@ -363,10 +389,13 @@ async def plan(
     shares = [0] * len(chosen)
     if count:
         shares = [count * (index + 1) // len(chosen) - count * index // len(chosen) for index in range(len(chosen))]
-    return [
+    found = [
         LockedPartition(entity, share, sessions, batch)
         for (entity, sessions), share in zip(chosen, shares, strict=True)
     ]
+    for partition in found:
+        partition.sharers = len(found)
+    return found
 
 
 def _check_offset(offset: dict[str, int]) -> None:

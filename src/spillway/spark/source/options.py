@@ -36,6 +36,8 @@ PARTITIONS_MAX: Final = 1_000
 MESSAGES_MAX: Final = 10_000_000
 SEQUENCE_NUMBER_MAX: Final = 2**63 - 1
 HOLDER_MAX: Final = 100
+RATE_MIN: Final = 0.1
+RATE_MAX: Final = 1_000_000.0
 
 READ: Final = "read"
 WRITE: Final = "write"
@@ -58,6 +60,7 @@ OPTIONS: Final = (
     Option("entity", BOTH, ""),
     Option("timeoutSeconds", BOTH, "60"),
     Option("patienceSeconds", BOTH, "600"),
+    Option("maxOperationsPerSecond", BOTH, ""),
     Option("mode", READ, BROWSE),
     Option("allowLoss", READ, "false"),
     Option("sessions", READ, ""),
@@ -103,6 +106,7 @@ class ReadOptions:
     body_format: str = BINARY
     includes_body: bool = True
     includes_raw: bool = False
+    operations_per_s: float | None = None  # of all that a batch of it does together
 
     @property
     def has_sessions(self) -> bool:
@@ -117,6 +121,7 @@ class WriteOptions:
     entity: str = ""
     entity_column: str = ""
     message_id: str = COLUMN
+    operations_per_s: float | None = None  # of each task
 
 
 def check_names(options: Mapping[str, str]) -> None:
@@ -181,6 +186,7 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
         body_format=body_format,
         includes_body=includes_body,
         includes_raw=_flag(values, "includeRaw", False),
+        operations_per_s=_rate(values, "maxOperationsPerSecond"),
     )
 
 
@@ -198,6 +204,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         entity=entities_of(entity)[0] if entity else "",
         entity_column=column,
         message_id=_choice(values, "messageId", MESSAGE_IDS, COLUMN),
+        operations_per_s=_rate(values, "maxOperationsPerSecond"),
     )
 
 
@@ -322,6 +329,20 @@ def _seconds(values: Mapping[str, str], name: str, default: float, least: float,
         value = -1.0
     if not least <= value <= most:
         raise OptionError(f"{name}={_shown(text)}: seconds from {least:g} to {most:g}")
+    return value
+
+
+def _rate(values: Mapping[str, str], name: str) -> float | None:
+    """How many a second; None if it is not said."""
+    text = values.get(name.lower())
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not RATE_MIN <= value <= RATE_MAX:
+        raise OptionError(f"{name}={_shown(text)}: a number from {RATE_MIN:g} to {RATE_MAX:g}")
     return value
 
 

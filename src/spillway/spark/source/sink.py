@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from spillway.client import ClientError, Sender, ServerBusy
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
+from spillway.spark.platform.operations import Operations
 from spillway.spark.platform.patience import Patience, is_transient, patiently
 from spillway.spark.source.options import WriteOptions
 from spillway.spark.source.outgoing import MessageMaker
@@ -38,6 +39,7 @@ class Sending:
         self._pool = pool
         self._options = options
         self._senders: dict[str, Sender] = {}
+        self._operations = Operations(options.operations_per_s)
 
     def send_all(self, batches: Iterator[Any], maker: MessageMaker) -> int:
         """Send every row and wait for every outcome; rows are encoded while the last ones are under way."""
@@ -80,6 +82,8 @@ class Sending:
         posted: list[asyncio.Future[None]] = []
         silent: dict[str, ClientError] = {}  # entities that did not answer until there was no room for more
         for entity, _, encoded in messages:
+            if self._operations.per_second is not None:
+                await self._operations.begin()
             sender = self._senders.get(entity)
             try:
                 if sender is None and entity not in silent:

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from spillway.client import ClientError
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import backlogs_of, connection_pool
+from spillway.spark.platform.operations import Pace
 from spillway.syphon.crash import variables
 from spillway.syphon.depths import Depth, SecondaryError
 from spillway.syphon.move import IDLE_S, Moved, MoveOptions, Share, move
@@ -37,7 +38,6 @@ SCHEMA: Final = (
     "attempt string, partition int, host string, pid int, backlog string, destination string, outcome string, "
     "reason string, messages bigint, size_bytes bigint, received bigint, seconds double, numbers array<bigint>"
 )
-IDLE_LOOK_S: Final = 15.0  # between two looks at backlog queues that have been empty for a while
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,7 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.plan = plan
         self.left: int | None = None  # of a run that takes what is there now
         self.looked: tuple[int, float] = (-1, 0.0)
-        self.pause_s = 0.0  # between two looks, beyond Spark's own
-        self.look_again_s = 0.0
+        self.pace = Pace()  # every look is an operation for each queue, and paid for
 
     def initialOffset(self) -> dict[str, Any]:
         return {"batch": 0, "shares": []}
@@ -115,7 +114,7 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where it stands if there is nothing to do; else one batch further."""
         if self.left is not None and self.left <= 0:
             return start
-        if self.left is None and time.monotonic() < self.look_again_s:
+        if self.left is None and not self.pace.is_due:
             return start
         try:
             depths = self._depths()
@@ -124,7 +123,7 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             return start  # the secondary is away: the next look is in a second
         total = self._total(depths)
-        self._pace(total == 0)
+        self.pace.on_looked(total == 0)
         if total == 0 or not self._is_worth_it(total):
             return start
         if self.left is not None:
@@ -151,11 +150,6 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _total(self, depths: Sequence[Depth]) -> int:
         """A queue of unknown depth may hold a whole batch."""
         return sum(self.plan.batch_messages if depth.active is None else depth.active for depth in depths)
-
-    def _pace(self, is_idle: bool) -> None:
-        """Every look is an operation for each queue, and paid for: less and less often while there is nothing."""
-        self.pause_s = min(IDLE_LOOK_S, self.pause_s * 1.1 + 0.1) if is_idle else 0.0
-        self.look_again_s = time.monotonic() + self.pause_s
 
     def _is_worth_it(self, total: int) -> bool:
         """Not one batch after the other for messages that stay where they are."""
