@@ -1,13 +1,15 @@
 """Receiving on an executor, without Spark around it."""
 
 import time
+import uuid
 
+import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
 from spillway.spark.platform.connection_pool import connection_pool
 from spillway.spark.platform.operations import CountedPool, Operations
-from spillway.spark.source.lock_renewer import Batch
+from spillway.spark.source.lock_renewer import Batch, LockRenewer
 from spillway.spark.source.locked import LockedPartition, LockedReader, LockedStreamReader, Reception, plan
 from spillway.spark.source.options import ReadOptions, read_options
 from spillway.spark.source.settle import settle_on_executor
@@ -121,6 +123,18 @@ def test_a_session_that_another_holds_is_theirs(bus: Bus) -> None:
     del receiver
 
 
+def test_a_run_that_leaves_locked_messages_says_so(bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
+    queue = bus.queue("one", "two")
+    reader = LockedStreamReader(options(bus, queue), _two_columns())
+    with bus.locked_by_another(queue, 2):
+        reader.prepareForTriggerAvailableNow()
+        offset, batches = reader.initialOffset(), 0
+        while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset and batches < 5:
+            offset, batches = end, batches + 1
+    assert batches == 2  # then nothing has changed any more
+    assert f"this run ends and leaves messages of {queue}: they are in somebody's lock" in capsys.readouterr().err
+
+
 def _two_columns() -> StructType:
     return StructType([StructField(name, StringType()) for name in ("session_id", "lock_token")])
 
@@ -149,12 +163,20 @@ def test_locks_that_are_settled_are_renewed_no_more_and_the_others_still(bus: Bu
 def test_locks_are_still_renewed_after_the_connection_was_lost(bus: Bus) -> None:
     """The lock of a batch that takes long does not depend on one connection."""
     queue = bus.queue("one", lock_s=5)
-    chosen = options(bus, queue)
+    chosen = options(bus, queue, renewSeconds="0")
     (message,) = receive(chosen, LockedPartition(queue, 1, None))
     pool = connection_pool()
-    connection = pool.run(pool.connection(chosen.access))
-    pool.run(connection.close())
+    renewer = LockRenewer(pool)
+
+    async def lose_the_connection() -> None:
+        renewer.keep(chosen.access, queue, tokens_of([message]), 1.0, 300.0)
+        await (await pool.connection(chosen.access)).close()
+
+    pool.run(lose_the_connection())
     time.sleep(7)  # the lock is the broker's, and real: longer than it
     assert receive(chosen, LockedPartition(queue, 1, None)) == []
-    assert message.lock_token is not None
-    assert settle_on_executor(chosen.access, queue, [message.lock_token]) == 0
+    assert settle_on_executor(chosen.access, queue, tokens_of([message])) == 0
+
+
+def tokens_of(messages: list[ReceivedMessage]) -> list[uuid.UUID]:
+    return [message.lock_token for message in messages if message.lock_token is not None]

@@ -41,6 +41,8 @@ NAMED = {"secretName": "env:BUS", "entity": "orders"}
         ({**NAMED, "maxOperationsPerSecond": "0"}, "maxOperationsPerSecond='0': a number from 0.1 to 1e"),
         ({**NAMED, "holder": "me"}, "holder is for streams with mode=peeklock"),
         ({**NAMED, "mode": "peeklock", "holder": "m" * 101}, "at most 100 characters"),
+        ({**NAMED, "settle": "manual"}, "settle is for mode=peeklock"),
+        ({**NAMED, "mode": "peeklock", "settle": "auto"}, "settle='auto': it is manual, or not given"),
         ({**NAMED, "bodyFormat": "xml"}, "bodyFormat='xml': it is binary, string or json"),
         ({**NAMED, "bodyFormat": "json", "includeBody": "false"}, "give one of them"),
         ({**NAMED, "path": "bills"}, "the entity is given twice"),
@@ -67,6 +69,17 @@ def test_what_a_stream_or_a_batch_cannot_do_is_told_when_it_is_known_which_it_is
         read_options({**NAMED, "onReset": "fail"}, is_streaming=False)
     with pytest.raises(OptionError, match="startAt=latest is for streams"):
         read_options({**NAMED, "startAt": "latest"}, is_streaming=False)
+
+
+def test_a_stream_that_locks_says_who_settles_because_its_source_cannot_know() -> None:
+    locked = {**NAMED, "mode": "peeklock"}
+    with pytest.raises(OptionError, match=r"Say settle=manual, and settle in foreachBatch: foreachBatch\(settling\("):
+        read_options(locked, is_streaming=True)
+    assert read_options(locked, is_streaming=False).holder == ""
+    locked["settle"] = "manual"
+    assert read_options(locked, is_streaming=True).holder == "query"
+    assert read_options({**locked, "holder": "none"}, is_streaming=True).holder == ""
+    assert read_options({**locked, "holder": "mine"}, is_streaming=True).holder == "mine"
 
 
 @pytest.mark.parametrize(

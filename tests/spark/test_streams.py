@@ -60,14 +60,20 @@ def test_a_checkpoint_of_another_query_is_refused_with_the_reason(
     with pytest.raises(PySparkException, match=f"the checkpoint is of another query: it knows of {first}"):
         run_now(stream(spark, bus, second), tmp_path, ignore)
     with pytest.raises(PySparkException, match="the checkpoint is of another query, not of one that receives"):
-        run_now(stream(spark, bus, first, mode="peeklock"), tmp_path, ignore)
+        run_now(stream(spark, bus, first, mode="peeklock", settle="manual"), tmp_path, ignore)
 
 
 def test_locked_rows_are_settled_when_they_are_stored_and_the_last_batch_too(
     spark: "SparkSession", bus: Bus, tmp_path: Path
 ) -> None:
     queue = bus.queue(*[str(number) for number in range(130)])
-    options = {"mode": "peeklock", "maxMessages": "60", "firstBatchMessages": "20", "partitions": "2"}
+    options = {
+        "mode": "peeklock",
+        "settle": "manual",
+        "maxMessages": "60",
+        "firstBatchMessages": "20",
+        "partitions": "2",
+    }
     settled: list[Settled] = []
 
     def store(batch: "DataFrame", number: int) -> None:
@@ -96,7 +102,7 @@ def test_a_run_ends_although_others_hold_messages_or_nobody_settles(
         seen.extend(row["body"] for row in batch.select("body").collect())
 
     with bus.locked_by_another(queue, 1):
-        frame = stream(spark, bus, queue, mode="peeklock", bodyFormat="string", maxWaitSeconds="0.1")
+        frame = stream(spark, bus, queue, mode="peeklock", settle="manual", bodyFormat="string", maxWaitSeconds="0.1")
         run_now(frame, tmp_path / "checkpoint", look)
     assert sorted(seen) == ["three", "two"]
     assert len(bus.peek(queue)) == 3
@@ -135,7 +141,7 @@ def test_locks_are_renewed_while_a_batch_takes_longer_than_a_lock(
     spark: "SparkSession", bus: Bus, tmp_path: Path
 ) -> None:
     queue = bus.queue(*[str(number) for number in range(40)], lock_s=5)
-    options = {"mode": "peeklock"}
+    options = {"mode": "peeklock", "settle": "manual"}
     settled: list[Settled] = []
 
     def be_slow(batch: "DataFrame", number: int) -> None:

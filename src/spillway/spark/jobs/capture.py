@@ -35,7 +35,7 @@ from spillway.spark.platform.reasons import reason_of
 from spillway.spark.platform.session import Say, build_session, say_on_stderr
 from spillway.spark.source.deduplicated_view import BATCH, DAY, DAY_OF, ENTITY
 from spillway.spark.source.leftovers import Leftovers
-from spillway.spark.source.options import PEEK_LOCK, ReadOptions, read_options
+from spillway.spark.source.options import MANUAL, PEEK_LOCK, ReadOptions, read_options
 from spillway.spark.source.settle_after_write import FILE, RESULT, die_when_received, settle_after_write
 from spillway.syphon.crash import AT
 
@@ -109,6 +109,7 @@ def options_of(config: CaptureConfig, partitions: int = 1) -> dict[str, str]:
     options = {
         "entity": json.dumps(list(config.entities)),
         "mode": PEEK_LOCK,
+        "settle": MANUAL,
         "maxMessages": str(config.max_messages),
         "firstBatchMessages": str(config.first_batch_messages),
         "partitions": str(partitions),

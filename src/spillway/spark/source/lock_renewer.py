@@ -1,10 +1,11 @@
-"""Locks that outlive the task that took them: renewed from this process until somebody settles them, or time is up.
+"""Locks that outlive the task that took them: renewed until somebody settles them, or time is up.
 
-A row is handed on, written and settled long after its task has ended, and the first batches of a query are slow. A
-message session's lock goes with its link, so that the link is held as well.
+A row is handed on, written and settled long after its task has ended. Locks of messages are renewed by a process beside
+the executor (`lock_keeper`), because Spark ends the Python workers that took them. A message session's lock goes with
+its link: the worker that has the link holds it, for as long as the worker lives.
 
-A task that fails leaves locks that nobody will settle, and its process cannot know. Where a query says that it settles
-a batch before the next one begins (the option `holder`), the next one that is received here lets go of what is left.
+A batch that fails leaves locks that nobody will settle. A query settles a batch before the next one begins (the option
+`holder`), so they are released when a later batch of the same holder begins, or when the query has ended.
 """
 
 import asyncio
@@ -17,6 +18,8 @@ from weakref import WeakKeyDictionary
 from spillway.client import ClientError, MessageNotFound, ReceivedMessage, Receiver
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
+from spillway.spark.platform.patience import is_transient
+from spillway.spark.platform.processes import ProcessId
 from spillway.spark.source.tokens import renew_tokens, settle_tokens
 
 # A lock is renewed when a third of it is over. When it ends the service says, by its own clock: one that differs from
@@ -33,51 +36,69 @@ class Batch(NamedTuple):
 
     holder: str
     order: tuple[int, int]
+    planner: ProcessId | None = None  # the process that plans the query's batches, and ends with the query
 
     def is_before(self, other: "Batch") -> bool:
         return self.holder == other.holder and self.order < other.order
 
+    def is_orphaned(self) -> bool:
+        """Whether its query has ended, as far as can be seen on this machine."""
+        return self.planner is not None and self.planner.has_ended()
 
-class Kept:
-    """Locks that were taken together, until they are settled, time is up, or they are let go."""
 
-    def __init__(self, access: Access, entity: str, batch: Batch | None, interval_s: float, renew_s: float) -> None:
-        self.access = access
-        self.entity = entity
-        self.batch = batch
-        self.interval_s = interval_s
-        self.until_s = time.monotonic() + renew_s
-        self.tokens: list[uuid.UUID] = []  # none of a session, which is held as a whole
-        self.is_let_go = asyncio.Event()
+class Pace:
+    """The time that renewing goes by."""
 
-    async def wait(self, seconds: float) -> bool:
-        """Whether it is still to be kept after this time."""
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    async def wait(self, released: asyncio.Event, seconds: float) -> bool:
+        """Whether the locks are still to be kept after this time."""
         try:
-            await asyncio.wait_for(self.is_let_go.wait(), seconds)
+            await asyncio.wait_for(released.wait(), seconds)
             return False
         except TimeoutError:
             return True
 
 
-class LockRenewer:
-    """Of one process; everything happens on the pool's loop."""
+class Kept:
+    """Locks that were taken together, until they are settled, time is up, or they are released."""
 
-    def __init__(self, pool: ConnectionPool) -> None:
+    def __init__(self, access: Access, entity: str, batch: Batch | None, interval_s: float, until_s: float) -> None:
+        self.access = access
+        self.entity = entity
+        self.batch = batch
+        self.interval_s = interval_s
+        self.until_s = until_s
+        self.tokens: list[uuid.UUID] = []  # none of a session, which is held as a whole
+        self.released = asyncio.Event()
+
+
+class LockRenewer:
+    """The locks that one process keeps; everything happens on the pool's loop."""
+
+    def __init__(self, pool: ConnectionPool, pace: Pace | None = None) -> None:
         self._pool = pool
+        self._pace = pace or Pace()
         self._kept: dict[Kept, asyncio.Task[None]] = {}
+
+    @property
+    def count(self) -> int:
+        """How many locks are kept now, a session as one."""
+        return sum(len(kept.tokens) or 1 for kept in self._kept)
 
     def keep(
         self,
         access: Access,
         entity: str,
-        messages: Sequence[ReceivedMessage],
+        tokens: Sequence[uuid.UUID],
+        interval_s: float,
         renew_s: float,
         batch: Batch | None = None,
     ) -> None:
-        """Renew the locks of these messages for `renew_s` seconds."""
-        kept = Kept(access, entity, batch, interval(messages), renew_s)
-        # Tokens only: the messages themselves are large, and are needed by nobody here.
-        kept.tokens = [message.lock_token for message in messages if message.lock_token is not None]
+        """Renew these locks every `interval_s` for `renew_s` seconds."""
+        kept = Kept(access, entity, batch, interval_s, self._pace.now_s() + renew_s)
+        kept.tokens = list(tokens)
         if renew_s > 0 and kept.tokens:
             self._start(kept, self._pool.loop.create_task(self._keep(kept)))
 
@@ -91,29 +112,39 @@ class LockRenewer:
         batch: Batch | None = None,
     ) -> None:
         """Hold a message session until its messages are settled, or for `renew_s` seconds; then close the receiver."""
-        kept = Kept(access, entity, batch, interval(messages), renew_s)
+        kept = Kept(access, entity, batch, interval(messages), self._pace.now_s() + renew_s)
         numbers = (messages[0].sequence_number or 0, messages[-1].sequence_number or 0)
         self._start(kept, self._pool.loop.create_task(self._hold(kept, receiver, numbers)))
 
-    async def let_go_before(self, batch: Batch) -> None:
-        """What earlier batches of the same holder have received here and not settled can be received again, at once.
+    async def release_before(self, batch: Batch) -> None:
+        """What earlier batches of the same holder have received and not settled can be received again, at once.
 
         Nobody will settle it: the holder has said so. If it is settled all the same, it counts as lost, and comes
-        again. What cannot be given back is at least not renewed any more.
+        again. What cannot be released is at least not renewed any more.
         """
-        earlier = [(kept, task) for kept, task in self._kept.items() if kept.batch and kept.batch.is_before(batch)]
-        for kept, _ in earlier:
-            kept.is_let_go.set()
-        await asyncio.gather(*[self._give_back(kept) if kept.tokens else task for kept, task in earlier])
+        await self._release([kept for kept in self._kept if kept.batch and kept.batch.is_before(batch)])
 
-    async def _give_back(self, kept: Kept) -> None:
+    async def release_orphans(self) -> None:
+        """The same for batches whose query has ended."""
+        ended = {kept.batch for kept in self._kept if kept.batch and kept.batch.is_orphaned()}
+        await self._release([kept for kept in self._kept if kept.batch in ended])
+
+    async def _release(self, released: Sequence[Kept]) -> None:
+        tasks = [self._kept[kept] for kept in released]
+        for kept in released:
+            kept.released.set()
+        await asyncio.gather(
+            *[self._abandon(kept) if kept.tokens else task for kept, task in zip(released, tasks, strict=True)]
+        )
+
+    async def _abandon(self, kept: Kept) -> None:
         tokens = kept.tokens
         try:
             management = self._pool.management(await self._pool.connection(kept.access), kept.entity)
             # Rows are settled together: usually all of them are, and the first one tells.
             if not await settle_tokens(management, tokens[:1], "abandon"):
                 await settle_tokens(management, tokens[1:], "abandon")
-        except ClientError:
+        except (ClientError, OSError):
             pass  # the locks run out
 
     def _start(self, kept: Kept, task: asyncio.Task[None]) -> None:
@@ -122,25 +153,27 @@ class LockRenewer:
 
     async def _keep(self, kept: Kept) -> None:
         wait_s = kept.interval_s
-        while kept.tokens and time.monotonic() + wait_s < kept.until_s:
-            if not await kept.wait(wait_s):
+        while kept.tokens and self._pace.now_s() + wait_s < kept.until_s:
+            if not await self._pace.wait(kept.released, wait_s):
                 return
             try:
                 connection = await self._pool.connection(kept.access)
                 kept.tokens = await renew_tokens(self._pool.management(connection, kept.entity), kept.tokens)
                 wait_s = kept.interval_s
             except (ClientError, OSError) as error:
-                if isinstance(error, ClientError) and not error.is_transient:
+                if isinstance(error, ClientError) and not is_transient(error):
                     return  # the entity is gone, or the right: the locks run out
                 wait_s = INTERVAL_S_MIN  # a connection that broke: another one may be in time
 
     async def _hold(self, kept: Kept, receiver: Receiver, numbers: tuple[int, int]) -> None:
         first, last = numbers
-        renewed_s = time.monotonic()
+        renewed_s = self._pace.now_s()
         session_id = receiver.session_id or ""
         try:
-            while receiver.error is None and time.monotonic() < kept.until_s:
-                if not await kept.wait(min(SESSION_LOOK_S, kept.interval_s)):
+            while receiver.error is None and self._pace.now_s() < kept.until_s:
+                if not await self._pace.wait(kept.released, min(SESSION_LOOK_S, kept.interval_s)):
+                    break
+                if kept.batch is not None and kept.batch.is_orphaned():
                     break
                 connection = await self._pool.connection(kept.access)
                 management = self._pool.management(connection, kept.entity)
@@ -150,9 +183,9 @@ class LockRenewer:
                     left = []
                 if not left or (left[0].sequence_number or 0) > last:
                     break
-                if time.monotonic() - renewed_s >= kept.interval_s:
+                if self._pace.now_s() - renewed_s >= kept.interval_s:
                     await management.renew_session(session_id)
-                    renewed_s = time.monotonic()
+                    renewed_s = self._pace.now_s()
         except ClientError:
             pass
         finally:

@@ -7,7 +7,7 @@ carries its lock token, and whoever has stored the row settles it (`spillway.spa
 import asyncio
 import contextlib
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -26,13 +26,18 @@ from spillway.client import (
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
 from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operations, Pace
 from spillway.spark.platform.patience import Patience, is_transient, look, patiently
+from spillway.spark.platform.processes import process_id
+from spillway.spark.platform.session import say_on_stderr
 from spillway.spark.source.browse import namespace_of, some_of
+from spillway.spark.source.lock_handover import held_by, keep_locks, release_before
 from spillway.spark.source.lock_renewer import Batch, lock_renewer_of
 from spillway.spark.source.options import PEEK_LOCK, ReadOptions
 from spillway.spark.source.rows import RowMaker
 from spillway.spark.source.sequence_bounds import NotInOneRow, first_active, first_from, last_of, sessions_of
 
-MESSAGES: Final = 10_000  # in a batch, where maxMessages does not say
+MESSAGES: Final = 10_000  # in a batch of a stream, where maxMessages does not say
+# In a batch read. Spark does not say how many rows a query wants: limit(5) locks as many as this.
+BATCH_READ_MESSAGES: Final = 1_000
 FIRST_RECEIVE: Final = 100  # until the size of messages is known
 RECEIVE_MAX: Final = 2_000
 RECEIVE_BYTES: Final = 8 * 1024 * 1024
@@ -93,6 +98,7 @@ class Reception:
         self._sessions = list(partition.sessions or ())
         self._waits_s = options.max_wait_s
         self._place = (options.access, partition.entity)
+        self._batch = held_by(partition.batch)
         self._patience = Patience(options.access, partition.entity)
         self._has_some = False
         rate = options.operations_per_s
@@ -114,8 +120,8 @@ class Reception:
             self._pool.run(self._end())
 
     async def _first(self) -> list[ReceivedMessage]:
-        if self._partition.batch is not None:
-            await lock_renewer_of(self._pool).let_go_before(self._partition.batch)
+        if self._batch is not None:
+            await release_before(self._pool, self._batch)
         return await self._next()
 
     async def _next(self) -> list[ReceivedMessage]:
@@ -132,7 +138,7 @@ class Reception:
                 messages = await receiver.receive(self._count(), self._waits_s)
                 self._operations.add(max(0, len(messages) - 1))  # a message each, or one for none
                 if messages:
-                    return self._took(messages)
+                    return await self._took(messages)
                 await self._let_go()
                 if not self._sessions:
                     return []
@@ -157,7 +163,7 @@ class Reception:
         count = FIRST_RECEIVE if self._size == 0 else max(1, min(RECEIVE_MAX, RECEIVE_BYTES // self._size))
         return self._operations.most_at_a_time(count if self._left is None else min(count, self._left))
 
-    def _took(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    async def _took(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         self._size = max(1, sum(len(message.raw) for message in messages) // len(messages))
         self._waits_s = min(MORE_WAIT_S, self._options.max_wait_s)
         self._has_some = True
@@ -167,7 +173,7 @@ class Reception:
             if self._partition.sessions is not None:
                 self._held += messages
             else:
-                lock_renewer_of(self._pool).keep(*self._place, messages, self._options.renew_s, self._partition.batch)
+                await keep_locks(self._pool, *self._place, messages, self._options.renew_s, self._batch)
         return messages
 
     async def _attached(self) -> Receiver | None:
@@ -196,7 +202,7 @@ class Reception:
         if receiver is None:
             return
         if held and self._options.mode == PEEK_LOCK:
-            lock_renewer_of(self._pool).hold(*self._place, receiver, held, self._options.renew_s, self._partition.batch)
+            lock_renewer_of(self._pool).hold(*self._place, receiver, held, self._options.renew_s, self._batch)
         else:
             await receiver.close()
 
@@ -223,7 +229,7 @@ class LockedReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._read.options
-        count = options.max_messages or MESSAGES
+        count = options.max_messages or (BATCH_READ_MESSAGES if options.mode == PEEK_LOCK else MESSAGES)
         pool, patience = connection_pool(), Patience(options.access, some_of(options.entities))
         counted = CountedPool(pool, Operations(options.operations_per_s))
         found = pool.run(patiently(patience, lambda: plan(counted, options, options.entities, count)))
@@ -298,7 +304,8 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._read.options
         entities = [entity for entity in options.entities if entity in self._firsts] or options.entities
         # The same for a batch that is planned twice: what it received first may be settled yet.
-        batch = Batch(options.holder, (self._began_ns, end["batch"])) if options.holder else None
+        order = (self._began_ns, end["batch"])
+        batch = Batch(options.holder, order, process_id()) if options.holder else None
         work = patiently(self._patience, lambda: plan(self._pool(), options, entities, end["messages"], batch))
         found = connection_pool().run(work)
         for partition in found:
@@ -332,10 +339,21 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_late = self._targets is None and time.monotonic() - self._planned_s > AGAIN_S
             is_moving = looks != self._looks or is_late
             self._looks = looks
+            if not is_moving and self._targets is not None:
+                say_left(firsts)
         self._firsts = firsts
         if is_moving:
             self._planned_s = time.monotonic()
         return is_moving
+
+
+def say_left(firsts: Mapping[str, int]) -> None:
+    """A run that takes what is there ends well although it has not: a reader of its log has to know."""
+    names = ", ".join(list(firsts)[:5]) + (" and others" if len(firsts) > 5 else "")
+    say_on_stderr(
+        f"this run ends and leaves messages of {names}: they are in somebody's lock, or were received by this run and "
+        "not settled. They can be received when the lock has ended"
+    )
 
 
 async def _look(management: Management, first: int) -> tuple[int, ...]:

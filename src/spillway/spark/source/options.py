@@ -27,6 +27,10 @@ FAIL: Final = "fail"
 ON_RESET: Final = (FAIL, EARLIEST)
 ALL_SESSIONS: Final = "*"
 
+MANUAL: Final = "manual"
+QUERY: Final = "query"  # the holder is the streaming query
+NOBODY: Final = "none"
+
 COLUMN: Final = "column"
 CONTENT: Final = "content"
 MESSAGE_IDS: Final = (COLUMN, CONTENT)
@@ -69,7 +73,8 @@ OPTIONS: Final = (
     Option("firstBatchMessages", READ, "1000"),
     Option("maxWaitSeconds", READ, "1"),
     Option("renewSeconds", READ, "300"),
-    Option("holder", READ, ""),
+    Option("settle", READ, ""),
+    Option("holder", READ, QUERY),
     Option("startAt", READ, EARLIEST),
     Option("endAt", READ, LATEST),
     Option("onReset", READ, FAIL),
@@ -99,7 +104,7 @@ class ReadOptions:
     first_batch_messages: int = 1_000
     max_wait_s: float = 1.0
     renew_s: float = 300.0
-    holder: str = ""  # who settles what a batch received before the next one begins
+    holder: str = ""  # who settles what a batch received before the next one begins; QUERY: each query by itself
     start_at: int | None = 0  # a sequence number; None: only what is new
     end_at: int | None = None  # a sequence number, the last to be read; None: what there is
     on_reset: str = FAIL  # what becomes of a position in an entity that was made anew
@@ -154,6 +159,7 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
         raise OptionError(
             "bodyFormat says how bodies are read, and includeBody=false leaves them out: give one of them"
         )
+    _check_settle(values, mode, is_streaming)
     sessions, has_all = _sessions(values)
     for name in ("startAt", "endAt", "onReset"):
         if mode != BROWSE and name.lower() in values:
@@ -277,13 +283,29 @@ def _entity(values: Mapping[str, str], is_required: bool) -> str:
     return entity or path
 
 
+def _check_settle(values: Mapping[str, str], mode: str, is_streaming: bool | None) -> None:
+    """A source cannot know what its rows go to. A sink that settles nothing would end with all in the dead letters."""
+    said = values.get("settle", "").strip().lower()
+    if said not in ("", MANUAL):
+        raise OptionError(f"settle={_shown(said)}: it is {MANUAL}, or not given")
+    if said and mode != PEEK_LOCK:
+        raise OptionError("settle is for mode=peeklock: nothing else has locks")
+    if is_streaming and mode == PEEK_LOCK and not said:
+        raise OptionError(
+            "a stream with mode=peeklock settles nothing by itself: put straight into a sink, its messages come again "
+            "and again, and end as dead letters. Say settle=manual, and settle in foreachBatch: "
+            "foreachBatch(settling(function, options)), with settling from spillway.spark.settle"
+        )
+
+
 def _holder(values: Mapping[str, str], mode: str, is_streaming: bool | None) -> str:
-    holder = values.get("holder", "").strip()
-    if holder and (mode != PEEK_LOCK or is_streaming is False):
+    is_possible = mode == PEEK_LOCK and is_streaming is not False
+    holder = values.get("holder", QUERY if is_possible else "").strip()
+    if holder and not is_possible:
         raise OptionError("holder is for streams with mode=peeklock: nothing else has locks from one batch to the next")
     if len(holder) > HOLDER_MAX or not holder.isprintable():
         raise OptionError(f"holder: a name of at most {HOLDER_MAX} characters that can be printed")
-    return holder
+    return "" if holder.lower() == NOBODY else holder
 
 
 def _sessions(values: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:

@@ -5,6 +5,7 @@ receive other messages.
 """
 
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RESULT = "settled long, lost long"
+ABANDON = "abandon"
 Key = tuple[str, str | None]
 
 
@@ -29,6 +31,14 @@ class Settled:
 
     settled: int
     lost: int
+
+
+class LocksLost(RuntimeError):
+    """Not one of the messages could be settled: all their locks had run out, or they were settled before."""
+
+
+class LocksLostWarning(UserWarning):
+    """Some of the messages could not be settled."""
 
 
 def settle(
@@ -43,6 +53,8 @@ def settle(
 
     Needs the columns `entity` and `lock_token`, and `session_id` where the option `sessions` was given. Rows without
     a lock token are passed over. Tokens go to the executors, and only counts come back.
+
+    Warns (`LocksLostWarning`) of locks that were lost, and raises `LocksLost` when all of them were.
     """
     if settlement not in SETTLEMENTS:
         raise OptionError(f"settlement is {', '.join(SETTLEMENTS)}, not '{settlement}'")
@@ -55,7 +67,23 @@ def settle(
     tokens = rows.select(*columns).where("lock_token IS NOT NULL")
     done = tokens.mapInArrow(_settler(access, has_sessions, settlement, reason, description), RESULT)
     counts = done.selectExpr("coalesce(sum(settled), 0) AS settled", "coalesce(sum(lost), 0) AS lost").collect()[0]
-    return Settled(int(counts["settled"]), int(counts["lost"]))
+    done_with = Settled(int(counts["settled"]), int(counts["lost"]))
+    check_lost(done_with)
+    return done_with
+
+
+def check_lost(done: Settled) -> None:
+    """A batch that outlives its locks is delivered again, and in the end dead-lettered: that is not to go unnoticed."""
+    if not done.lost:
+        return
+    why = (
+        "they had run out (is renewSeconds longer than a batch takes?), or were settled before. "
+        "Messages that were not settled come again"
+    )
+    if not done.settled:
+        raise LocksLost(f"all {done.lost:,} locks were lost: {why}")
+    text = f"{done.lost:,} of {done.settled + done.lost:,} locks were lost: {why}"
+    warnings.warn(text, LocksLostWarning, stacklevel=3)
 
 
 def _settler(

@@ -1,0 +1,87 @@
+"""From the worker that received messages to the process that keeps their locks.
+
+Where there is no such process (a system without Unix sockets, a directory that is not private, too many locks), the
+worker renews them itself, for as long as it lives, and says so.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spillway.client import ReceivedMessage
+from spillway.spark.platform.access import Access
+from spillway.spark.platform.connection_pool import ConnectionPool
+from spillway.spark.platform.session import say_on_stderr
+from spillway.spark.source.lock_renewer import Batch, interval, lock_renewer_of
+from spillway.spark.source.options import QUERY
+
+if TYPE_CHECKING:
+    from spillway.spark.source.lock_keeper import KeeperClient
+
+_said: set[str] = set()
+
+
+async def keep_locks(
+    pool: ConnectionPool,
+    access: Access,
+    entity: str,
+    messages: Sequence[ReceivedMessage],
+    renew_s: float,
+    batch: Batch | None,
+) -> None:
+    """See to it that the locks of these messages are renewed for `renew_s` seconds."""
+    # Tokens only: the messages themselves are large, and are needed by nobody here.
+    tokens = [message.lock_token for message in messages if message.lock_token is not None]
+    if not tokens or renew_s <= 0:
+        return
+    every_s = interval(messages)
+    client = keeper_client()
+    if client is not None:
+        from spillway.spark.source.keeper_place import KeeperUnavailable
+
+        try:
+            await client.keep(access, entity, tokens, every_s, renew_s, batch)
+            return
+        except KeeperUnavailable as error:
+            _say(f"{error}; the Python worker renews locks itself, and Spark ends it after a minute without work")
+    lock_renewer_of(pool).keep(access, entity, tokens, every_s, renew_s, batch)
+
+
+async def release_before(pool: ConnectionPool, batch: Batch) -> None:
+    """Let others receive what earlier batches of this holder have left locked on this executor."""
+    await lock_renewer_of(pool).release_before(batch)
+    client = keeper_client()
+    if client is not None:
+        from spillway.spark.source.keeper_place import KeeperUnavailable
+
+        try:
+            await client.release_before(batch)
+        except KeeperUnavailable as error:
+            _say(f"{error}; what earlier batches have left locked stays so until it runs out")
+
+
+def held_by(batch: Batch | None) -> Batch | None:
+    """The batch with the name of its query, which only tasks know: the same for all starts from one checkpoint."""
+    if batch is None or batch.holder != QUERY:
+        return batch
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    query = None if task is None else task.getLocalProperty("sql.streaming.queryId")
+    return batch._replace(holder=f"query {query}" if query else f"start {batch.order[0]}")
+
+
+def keeper_client() -> "KeeperClient | None":
+    """The way to the lock keeper, where a system can have one."""
+    if sys.platform == "win32":
+        return None
+    from spillway.spark.source.lock_keeper import KeeperClient
+
+    return KeeperClient()
+
+
+def _say(text: str) -> None:
+    """Once a process."""
+    if text not in _said:
+        _said.add(text)
+        say_on_stderr(text)

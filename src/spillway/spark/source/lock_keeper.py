@@ -1,0 +1,224 @@
+"""The process beside an executor that keeps its locks: `python -m spillway.spark.source.lock_keeper PLACE PID BEGAN`.
+
+Spark ends Python workers that have had no work for a minute, and the locks that they took have to last until a batch is
+stored. So a worker hands them over (`KeeperClient`) to this process, which renews them by token. There is one for each
+JVM and user. It is started by the first worker that needs it, and ends with the JVM, or when there was nothing to keep
+for a while. It has no session and no standard streams of the worker's, so that nothing that ends workers ends it.
+
+A request is a line of JSON over the socket, the answer another. Keys travel there and nowhere else: not on the command
+line, not in a file.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from spillway.spark.platform.access import Access
+from spillway.spark.platform.connection_pool import ConnectionPool
+from spillway.spark.platform.processes import ProcessId, machine, owner
+from spillway.spark.source.keeper_place import KeeperPlace, KeeperUnavailable
+from spillway.spark.source.lock_renewer import Batch, LockRenewer
+
+MODULE: Final = "spillway.spark.source.lock_keeper"
+LOCKS_MAX: Final = 500_000  # of one keeper: about 80 MB
+TOKENS_MAX: Final = 10_000  # of one request
+REQUEST_BYTES_MAX: Final = 1024 * 1024
+REQUEST_S_MAX: Final = 10.0  # for a request to arrive
+ANSWER_S_MAX: Final = 60.0  # to release what earlier batches left
+LOOK_S: Final = 1.0  # whether the JVM is alive, and the queries
+IDLE_S_MAX: Final = 60.0
+# A machine that is very busy takes this long to start a Python process; locks last five seconds at the least.
+START_S_MAX: Final = 30.0
+RETRY_S: Final = 0.05
+
+Request = dict[str, Any]
+
+
+# -- in workers --------------------------------------------------------------------------------------------------------
+
+
+class KeeperClient:
+    """A worker's way to the lock keeper of its JVM."""
+
+    def __init__(self, place: KeeperPlace | None = None) -> None:
+        self.place = place or KeeperPlace(owner())
+
+    async def keep(
+        self,
+        access: Access,
+        entity: str,
+        tokens: Sequence[uuid.UUID],
+        interval_s: float,
+        renew_s: float,
+        batch: Batch | None,
+    ) -> None:
+        """Hand locks over. When this returns they are renewed, whatever becomes of this process."""
+        # A secret that is only named is looked up here: the keeper has the environment of another worker.
+        reached = asdict(Access(connection_string=access.resolve(), ca_file=access.ca_file, timeout_s=access.timeout_s))
+        for at in range(0, len(tokens), TOKENS_MAX):
+            some = [token.hex for token in tokens[at : at + TOKENS_MAX]]
+            await self._ask(
+                {
+                    "do": "keep",
+                    "access": reached,
+                    "entity": entity,
+                    "tokens": some,
+                    "interval_s": interval_s,
+                    "renew_s": renew_s,
+                    "batch": batch,
+                }
+            )
+
+    async def release_before(self, batch: Batch) -> None:
+        """What the keeper has of earlier batches of this holder; one that is not running has nothing."""
+        await self._ask({"do": "release", "batch": batch}, is_started=False)
+
+    async def _ask(self, request: Request, is_started: bool = True) -> None:
+        until_s = time.monotonic() + START_S_MAX
+        while True:
+            answer = await self._answer(request)
+            if answer is not None:
+                if "refused" in answer:
+                    raise KeeperUnavailable(str(answer["refused"]))
+                return
+            if not is_started:
+                return
+            if time.monotonic() > until_s:
+                raise KeeperUnavailable(f"the lock keeper does not answer within {START_S_MAX:g} s")
+            await asyncio.to_thread(start_keeper, self.place)
+            await asyncio.sleep(RETRY_S)
+
+    async def _answer(self, request: Request) -> Mapping[str, object] | None:
+        """None where there is no keeper, or it ended before it answered."""
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(self.place.socket))
+        except OSError:
+            return None
+        try:
+            writer.write(json.dumps(request).encode() + b"\n")
+            line = await asyncio.wait_for(reader.readline(), ANSWER_S_MAX)
+            return None if not line else dict(json.loads(line))
+        except (OSError, TimeoutError):
+            return None
+        finally:
+            writer.close()
+
+
+def start_keeper(place: KeeperPlace) -> None:
+    """Start the process, and return when it listens or another one does."""
+    place.make()
+    command = [sys.executable, "-m", MODULE, str(place.directory.parent), str(place.owner.pid), place.owner.began]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    nothing = subprocess.DEVNULL
+    try:
+        started = subprocess.Popen(
+            command, stdin=nothing, stdout=nothing, stderr=nothing, env=environment, start_new_session=True
+        )
+        if started.wait(START_S_MAX) != 0:
+            raise KeeperUnavailable("the lock keeper cannot be started")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KeeperUnavailable(f"the lock keeper cannot be started: {error}") from None
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+class LockKeeper:
+    """Answers requests on a socket, renews what it was handed, and ends when it is of no use."""
+
+    def __init__(
+        self,
+        place: KeeperPlace,
+        pool: ConnectionPool,
+        idle_s_max: float = IDLE_S_MAX,
+        locks_max: int = LOCKS_MAX,
+    ) -> None:
+        self._place = place
+        self._renewer = LockRenewer(pool)
+        self._idle_s_max = idle_s_max
+        self._locks_max = locks_max
+        self._busy_s = time.monotonic()
+        self._is_ending = False
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Until the JVM has ended, or there is nothing to keep."""
+        server = await asyncio.start_unix_server(self._connected, sock=listening, limit=REQUEST_BYTES_MAX)
+        try:
+            await self._wait_for_end()
+        finally:
+            # What a JVM that died has left may be settled yet by others, from its files: it is not released.
+            # From here on no request is answered; the socket's name goes first, so that the next keeper can have it.
+            self._is_ending = True
+            with self._place.mutex():
+                self._place.socket.unlink(missing_ok=True)
+            server.close()
+
+    async def _wait_for_end(self) -> None:
+        releasing = asyncio.create_task(self._renewer.release_orphans())
+        while not self._place.owner.has_ended():
+            await asyncio.sleep(LOOK_S)
+            if releasing.done():
+                releasing = asyncio.create_task(self._renewer.release_orphans())
+            if self._renewer.count:
+                self._busy_s = time.monotonic()
+            elif time.monotonic() - self._busy_s > self._idle_s_max:
+                return
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._busy_s = time.monotonic()
+        try:
+            line = await asyncio.wait_for(reader.readline(), REQUEST_S_MAX)
+            if line and not self._is_ending:
+                writer.write(json.dumps(await self._answer(json.loads(line))).encode() + b"\n")
+                await writer.drain()
+        except (OSError, TimeoutError, ValueError):
+            pass  # it gets no answer, and asks again
+        finally:
+            writer.close()
+
+    async def _answer(self, request: Request) -> dict[str, object]:
+        batch = batch_of(request["batch"])
+        if request["do"] == "release":
+            if batch is not None:
+                await self._renewer.release_before(batch)
+            return {}
+        tokens = [uuid.UUID(token) for token in request["tokens"]]
+        if self._renewer.count + len(tokens) > self._locks_max:
+            return {"refused": f"the lock keeper renews at most {self._locks_max:,} locks"}
+        access = Access(**request["access"])
+        self._renewer.keep(access, request["entity"], tokens, request["interval_s"], request["renew_s"], batch)
+        return {}
+
+
+def batch_of(told: Any) -> Batch | None:
+    """A batch as it came through the socket."""
+    if told is None:
+        return None
+    holder, (began, number), planner = told
+    return Batch(holder, (began, number), None if planner is None else ProcessId(*planner))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Listen, then go on in a process that is nobody's child: whoever started this one need not wait for it."""
+    under, pid, began = arguments
+    place = KeeperPlace(ProcessId(machine(), int(pid), began), under)
+    place.make()
+    with place.mutex():
+        listening = place.listen()
+    if listening is None or os.fork():
+        os._exit(0)
+    pool = ConnectionPool()
+    pool.run(LockKeeper(place, pool).serve(listening))
+    pool.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
