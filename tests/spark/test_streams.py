@@ -102,7 +102,8 @@ def test_a_run_ends_although_others_hold_messages_or_nobody_settles(
         seen.extend(row["body"] for row in batch.select("body").collect())
 
     with bus.locked_by_another(queue, 1):
-        frame = stream(spark, bus, queue, mode="peeklock", settle="manual", bodyFormat="string", maxWaitSeconds="0.1")
+        options = {"mode": "peeklock", "settle": "manual", "holder": "none"}
+        frame = stream(spark, bus, queue, **options, bodyFormat="string", maxWaitSeconds="0.1")
         run_now(frame, tmp_path / "checkpoint", look)
     assert sorted(seen) == ["three", "two"]
     assert len(bus.peek(queue)) == 3

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spillway.client import ReceivedMessage
+from spillway.model.texts import count_text
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.session import say_on_stderr
@@ -47,17 +48,22 @@ async def keep_locks(
     lock_renewer_of(pool).keep(access, entity, tokens, every_s, renew_s, batch)
 
 
-async def release_before(pool: ConnectionPool, batch: Batch) -> None:
+async def release_before(pool: ConnectionPool, batch: Batch | None, has_sessions: bool) -> None:
     """Let others receive what earlier batches of this holder have left locked on this executor."""
-    await lock_renewer_of(pool).release_before(batch)
-    client = keeper_client()
+    released = 0 if batch is None else await lock_renewer_of(pool).release_before(batch)
+    client = None if has_sessions else keeper_client()  # the locks of sessions are in the workers
     if client is not None:
         from spillway.spark.source.keeper_place import KeeperUnavailable
 
         try:
-            await client.release_before(batch)
-        except KeeperUnavailable as error:
-            _say(f"{error}; what earlier batches have left locked stays so until it runs out")
+            released += await client.release_before(batch)
+        except KeeperUnavailable:
+            pass  # who keeps locks next says so; what earlier batches have left locked runs out
+    if released:
+        say_on_stderr(
+            f"{count_text(released, 'message')} of an earlier batch had not been settled when this one began, and "
+            "can be received again, with one delivery more"
+        )
 
 
 def held_by(batch: Batch | None) -> Batch | None:

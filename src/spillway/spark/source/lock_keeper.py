@@ -77,20 +77,22 @@ class KeeperClient:
                 }
             )
 
-    async def release_before(self, batch: Batch) -> None:
-        """What the keeper has of earlier batches of this holder; one that is not running has nothing."""
-        await self._ask({"do": "release", "batch": batch}, is_started=False)
+    async def release_before(self, batch: Batch | None) -> int:
+        """Release what the keeper has of earlier batches of this holder; the answer is how many messages.
 
-    async def _ask(self, request: Request, is_started: bool = True) -> None:
+        A keeper that is not running is started: no lock is to run while a Python process starts.
+        """
+        answer = await self._ask({"do": "release", "batch": batch})
+        return int(str(answer.get("released", 0)))
+
+    async def _ask(self, request: Request) -> Mapping[str, object]:
         until_s = time.monotonic() + START_S_MAX
         while True:
             answer = await self._answer(request)
             if answer is not None:
                 if "refused" in answer:
                     raise KeeperUnavailable(str(answer["refused"]))
-                return
-            if not is_started:
-                return
+                return answer
             if time.monotonic() > until_s:
                 raise KeeperUnavailable(f"the lock keeper does not answer within {START_S_MAX:g} s")
             await asyncio.to_thread(start_keeper, self.place)
@@ -179,17 +181,15 @@ class LockKeeper:
             if line and not self._is_ending:
                 writer.write(json.dumps(await self._answer(json.loads(line))).encode() + b"\n")
                 await writer.drain()
-        except (OSError, TimeoutError, ValueError):
-            pass  # it gets no answer, and asks again
+        except (OSError, TimeoutError, ValueError, KeyError, TypeError):
+            pass  # whoever asked gets no answer, and asks again
         finally:
             writer.close()
 
     async def _answer(self, request: Request) -> dict[str, object]:
         batch = batch_of(request["batch"])
         if request["do"] == "release":
-            if batch is not None:
-                await self._renewer.release_before(batch)
-            return {}
+            return {"released": 0 if batch is None else await self._renewer.release_before(batch)}
         tokens = [uuid.UUID(token) for token in request["tokens"]]
         if self._renewer.count + len(tokens) > self._locks_max:
             return {"refused": f"the lock keeper renews at most {self._locks_max:,} locks"}

@@ -116,36 +116,40 @@ class LockRenewer:
         numbers = (messages[0].sequence_number or 0, messages[-1].sequence_number or 0)
         self._start(kept, self._pool.loop.create_task(self._hold(kept, receiver, numbers)))
 
-    async def release_before(self, batch: Batch) -> None:
+    async def release_before(self, batch: Batch) -> int:
         """What earlier batches of the same holder have received and not settled can be received again, at once.
+
+        The answer is how many messages.
 
         Nobody will settle it: the holder has said so. If it is settled all the same, it counts as lost, and comes
         again. What cannot be released is at least not renewed any more.
         """
-        await self._release([kept for kept in self._kept if kept.batch and kept.batch.is_before(batch)])
+        return await self._release([kept for kept in self._kept if kept.batch and kept.batch.is_before(batch)])
 
     async def release_orphans(self) -> None:
         """The same for batches whose query has ended."""
         ended = {kept.batch for kept in self._kept if kept.batch and kept.batch.is_orphaned()}
         await self._release([kept for kept in self._kept if kept.batch in ended])
 
-    async def _release(self, released: Sequence[Kept]) -> None:
+    async def _release(self, released: Sequence[Kept]) -> int:
         tasks = [self._kept[kept] for kept in released]
         for kept in released:
             kept.released.set()
-        await asyncio.gather(
-            *[self._abandon(kept) if kept.tokens else task for kept, task in zip(released, tasks, strict=True)]
-        )
+        ended = [
+            self._abandon(kept) if kept.tokens else _ended(task) for kept, task in zip(released, tasks, strict=True)
+        ]
+        return sum(await asyncio.gather(*ended))
 
-    async def _abandon(self, kept: Kept) -> None:
+    async def _abandon(self, kept: Kept) -> int:
         tokens = kept.tokens
         try:
             management = self._pool.management(await self._pool.connection(kept.access), kept.entity)
             # Rows are settled together: usually all of them are, and the first one tells.
-            if not await settle_tokens(management, tokens[:1], "abandon"):
-                await settle_tokens(management, tokens[1:], "abandon")
+            if await settle_tokens(management, tokens[:1], "abandon"):
+                return 0
+            return len(tokens) - len(await settle_tokens(management, tokens[1:], "abandon"))
         except (ClientError, OSError):
-            pass  # the locks run out
+            return 0  # the locks run out
 
     def _start(self, kept: Kept, task: asyncio.Task[None]) -> None:
         self._kept[kept] = task
@@ -190,6 +194,12 @@ class LockRenewer:
             pass
         finally:
             await receiver.close()
+
+
+async def _ended(task: asyncio.Task[None]) -> int:
+    """A session that is held: whether it had messages left is not known."""
+    await task
+    return 0
 
 
 def interval(messages: Sequence[ReceivedMessage]) -> float:

@@ -120,8 +120,8 @@ class Reception:
             self._pool.run(self._end())
 
     async def _first(self) -> list[ReceivedMessage]:
-        if self._batch is not None:
-            await release_before(self._pool, self._batch)
+        if self._options.mode == PEEK_LOCK and self._options.renew_s > 0:
+            await release_before(self._pool, self._batch, self._partition.sessions is not None)
         return await self._next()
 
     async def _next(self) -> list[ReceivedMessage]:
