@@ -126,7 +126,9 @@ def _latest(bus: Bus, queue: str) -> list[Any]:
 
 
 def _latest_locked(bus: Bus, queue: str) -> list[int]:
-    reader = LockedStreamReader(read_options({**bus.options, "entity": queue, "mode": "peeklock"}, True), SCHEMA)
+    reader = LockedStreamReader(
+        read_options({**bus.options, "entity": queue, "mode": "peeklock", "settle": "manual"}, True), SCHEMA
+    )
     first = reader.latestOffset({"batch": 0, "messages": 0}, ReadMaxRows(10))
     reader._patience.on_answered()
     return [first["batch"], reader.latestOffset(first, ReadMaxRows(10))["batch"]]

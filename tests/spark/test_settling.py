@@ -98,6 +98,13 @@ def test_a_batch_read_locks_no_more_than_it_says_and_lost_locks_are_said(
         settle(stored, options)
 
 
+def test_locks_that_were_lost_after_an_outage_may_have_been_settled_and_end_nothing() -> None:
+    with pytest.warns(LocksLostWarning, match="3 of 3 locks were lost"):
+        check_lost(Settled(0, 3), doubtful=3)
+    with pytest.raises(LocksLost):
+        check_lost(Settled(0, 3))
+
+
 def test_that_nothing_was_lost_is_not_said() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

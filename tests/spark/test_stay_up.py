@@ -107,7 +107,7 @@ def test_a_broker_that_is_killed_and_comes_back_ends_no_stream_and_loses_nothing
         return spark.readStream.format("servicebus").options(**chosen).load(queue)
 
     browse = start(read("browsed"), tmp_path / "browse", look)
-    lock = start(read("locked", mode="peeklock", maxWaitSeconds="0.2"), tmp_path / "lock", store)
+    lock = start(read("locked", mode="peeklock", settle="manual", maxWaitSeconds="0.2"), tmp_path / "lock", store)
     rows = spark.readStream.format("rate").option("rowsPerSecond", "50").load()
     sink = (
         rows.selectExpr("string(value) AS body", "string(value) AS message_id")

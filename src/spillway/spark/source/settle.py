@@ -8,7 +8,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.client import ClientError, MessageLockLost, SessionLockLost
 from spillway.spark.platform.access import Access, OptionError
@@ -20,7 +20,7 @@ from spillway.spark.source.tokens import SETTLEMENTS, in_pieces
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-RESULT = "settled long, lost long"
+RESULT = "settled long, lost long, doubtful long"
 ABANDON = "abandon"
 Key = tuple[str, str | None]
 
@@ -54,7 +54,8 @@ def settle(
     Needs the columns `entity` and `lock_token`, and `session_id` where the option `sessions` was given. Rows without
     a lock token are passed over. Tokens go to the executors, and only counts come back.
 
-    Warns (`LocksLostWarning`) of locks that were lost, and raises `LocksLost` when all of them were.
+    Warns (`LocksLostWarning`) of locks that were lost, and raises `LocksLost` when all of them were, unless an outage
+    or a failed task made it ask twice.
     """
     if settlement not in SETTLEMENTS:
         raise OptionError(f"settlement is {', '.join(SETTLEMENTS)}, not '{settlement}'")
@@ -66,21 +67,26 @@ def settle(
         raise OptionError(f"the rows have no column {', '.join(missing)}: settle what mode=peeklock has received")
     tokens = rows.select(*columns).where("lock_token IS NOT NULL")
     done = tokens.mapInArrow(_settler(access, has_sessions, settlement, reason, description), RESULT)
-    counts = done.selectExpr("coalesce(sum(settled), 0) AS settled", "coalesce(sum(lost), 0) AS lost").collect()[0]
-    done_with = Settled(int(counts["settled"]), int(counts["lost"]))
-    check_lost(done_with)
-    return done_with
+    names = ("settled", "lost", "doubtful")
+    counts = done.selectExpr(*[f"coalesce(sum({name}), 0) AS {name}" for name in names]).collect()[0]
+    found = Settled(int(counts["settled"]), int(counts["lost"]))
+    check_lost(found, int(counts["doubtful"]))
+    return found
 
 
-def check_lost(done: Settled) -> None:
-    """A batch that outlives its locks is delivered again, and in the end dead-lettered: that is not to go unnoticed."""
+def check_lost(done: Settled, doubtful: int = 0) -> None:
+    """A batch that outlives its locks is delivered again, and in the end dead-lettered: that is not to go unnoticed.
+
+    Locks that were lost when it was asked a second time, after an outage or a failed task, are `doubtful`: the first
+    time may have settled them. They are no reason to end a query.
+    """
     if not done.lost:
         return
     why = (
         "they had run out (is renewSeconds longer than a batch takes?), or were settled before. "
         "Messages that were not settled come again"
     )
-    if not done.settled:
+    if not done.settled and not doubtful:
         raise LocksLost(f"all {done.lost:,} locks were lost: {why}")
     text = f"{done.lost:,} of {done.settled + done.lost:,} locks were lost: {why}"
     warnings.warn(text, LocksLostWarning, stacklevel=3)
@@ -91,8 +97,11 @@ def _settler(
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def settle_partition(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
+        from pyspark import TaskContext
 
-        settled = lost = 0
+        task = TaskContext.get()
+        is_repeated = task is not None and task.attemptNumber() > 0
+        settled = lost = doubtful = 0
         for batch in batches:
             entities = batch.column("entity").to_pylist()
             tokens = batch.column("lock_token").to_pylist()
@@ -101,12 +110,12 @@ def _settler(
             for entity, session_id, token in zip(entities, sessions, tokens, strict=True):
                 groups.setdefault((entity, session_id), []).append(uuid.UUID(token))
             for (entity, session_id), group in groups.items():
-                gone = settle_on_executor(access, entity, group, settlement, session_id, reason, description)
-                lost += gone
-                settled += len(group) - gone
-        yield pa.RecordBatch.from_pydict(
-            {"settled": pa.array([settled], pa.int64()), "lost": pa.array([lost], pa.int64())}
-        )
+                gone = settle_locks(access, entity, group, settlement, session_id, reason, description)
+                lost += gone.lost
+                doubtful += gone.lost if gone.had_outage or is_repeated else 0
+                settled += len(group) - gone.lost
+        counts = {"settled": settled, "lost": lost, "doubtful": doubtful}
+        yield pa.RecordBatch.from_pydict({name: pa.array([count], pa.int64()) for name, count in counts.items()})
 
     return settle_partition
 
@@ -121,16 +130,41 @@ def settle_on_executor(
     description: str | None = None,
 ) -> int:
     """Settle from this process, over its connection; the answer is how many locks were lost."""
+    return settle_locks(access, entity, tokens, settlement, session_id, reason, description).lost
+
+
+class LostLocks(NamedTuple):
+    """`had_outage`: something was asked more than once, so that lost locks may be those that it settled before."""
+
+    lost: int
+    had_outage: bool
+
+
+def settle_locks(
+    access: Access,
+    entity: str,
+    tokens: list[uuid.UUID],
+    settlement: str,
+    session_id: str | None,
+    reason: str | None,
+    description: str | None,
+) -> LostLocks:
+    """The same, with what is known about the locks that were lost."""
     pool = connection_pool()
+    answered = asked = 0
 
     async def ask(some: Sequence[uuid.UUID]) -> ClientError | None:
         """What the service says of their locks; any other error is raised."""
+        nonlocal answered, asked
+        asked += 1
         management = pool.management(await pool.connection(access), entity)
         status = SETTLEMENTS[settlement]
         try:
             await management.settle(some, status, reason=reason, description=description, session_id=session_id)
         except (MessageLockLost, SessionLockLost) as error:
+            answered += 1
             return error
+        answered += 1
         return None
 
     async def settle_some(some: Sequence[uuid.UUID]) -> None:
@@ -139,4 +173,5 @@ def settle_on_executor(
         if refusal is not None:
             raise refusal
 
-    return len(pool.run(in_pieces(settle_some, tokens)))
+    lost = len(pool.run(in_pieces(settle_some, tokens)))
+    return LostLocks(lost, asked > answered)
