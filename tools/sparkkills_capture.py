@@ -67,7 +67,7 @@ class Trial:
 
     def has_begun(self) -> bool:
         """Whether there is anything that was captured."""
-        return any(self.out.glob("batch=*/entity=*"))
+        return any(self.out.glob("day=*/batch=*/entity=*"))
 
     def left(self) -> int:
         """Messages in the queue or its dead letters, locked ones too."""

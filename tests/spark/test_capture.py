@@ -1,19 +1,31 @@
 """Capture on real Spark from a real broker: settled when it is on the disk, and once in the view."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spillway.client import OutgoingMessage
-from spillway.spark.jobs.capture import OURS, Capture, CaptureConfig, CaptureSummary, check, main, run, text_of
+from spillway.spark.jobs.capture import (
+    Capture,
+    CaptureConfig,
+    CaptureSummary,
+    check,
+    main,
+    options_of,
+    receivers,
+    run,
+    text_of,
+)
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError, _Hadoop
 from spillway.spark.platform.paths import local_path
 from spillway.spark.platform.reasons import reason_of
 from spillway.spark.source.deduplicated_view import SCHEMA, captured, captured_files, captured_sql
+from spillway.spark.source.lake import ABOUT, OURS, STAGING, Lake
 from spillway.spark.source.options import read_options
 from spillway.spark.source.schema import schema_for
 from spillway.spark.source.settle_after_write import Synced
@@ -53,10 +65,11 @@ def test_queues_dead_letters_and_subscriptions_are_captured_and_the_last_batch_i
     assert (row["message_id"], row["day"]) == ("t", row["enqueued_time"].date())
     first = rows[entities[2], "d1"]
     assert (first["dead_letter_reason"], first["dead_letter_source"]) == ("bad", dead)
-    # Where it is: a directory for each batch, in it one for each entity and day.
+    # Where it is: a directory for each day, in it one for each batch, and in it one for each entity.
     files = [path.relative_to(tmp_path).parts for path in tmp_path.rglob("*.parquet")]
-    assert {(len(parts), parts[0].partition("=")[0]) for parts in files} == {(4, "batch")}
-    assert {parts[1] for parts in files} >= {f"entity={queue}", f"entity={topic}%2Fsubscriptions%2Fsub"}
+    assert {tuple(part.partition("=")[0] for part in parts[:-1]) for parts in files} == {("day", "batch", "entity")}
+    assert {parts[2] for parts in files} >= {f"entity={queue}", f"entity={topic}%2Fsubscriptions%2Fsub"}
+    assert JobDirectory(spark, str(tmp_path)).names(STAGING) == []
     written = b"".join(path.read_bytes() for path in (tmp_path / OURS).rglob("*") if path.is_file())
     assert b"SAS_KEY_VALUE" not in written
     assert run(spark, config, said.append).messages == 0  # once more from its checkpoint: there is nothing
@@ -93,7 +106,9 @@ def test_messages_whose_locks_were_lost_come_again_and_the_view_drops_the_copies
     # As a run that dies before it settles leaves them: rows are there, and their messages are too.
     frame = spark.read.format("servicebus").options(**bus.options).load(queue)
     day = "date_from_unix_date(CAST(unix_seconds(enqueued_time) DIV 86400 AS INT)) AS day"
-    frame.selectExpr("*", day).write.partitionBy("entity", "day").parquet(f"{tmp_path}/batch=0-dead-000000")
+    frame.selectExpr("*", day, "'0-dead' AS batch").write.mode("append").partitionBy("day", "batch", "entity").parquet(
+        str(tmp_path)
+    )
     second = run(spark, config)
     assert (second.settled, bus.peek(queue)) == (2, [])
     assert captured_files(spark, str(tmp_path)).count() == 5
@@ -123,10 +138,47 @@ def test_a_watch_takes_what_comes_until_it_is_stopped(spark: "SparkSession", bus
         elif " 2 in all" in line:
             capture.stop()
 
-    capture = Capture(spark, config_for(bus, tmp_path, queue, watch=True), say)
+    # A full batch is never there: each of the two is taken when it has waited so long.
+    capture = Capture(spark, config_for(bus, tmp_path, queue, watch=True, interval_s=0.5, max_wait_s=1.0), say)
     summary = capture.run()
     assert (summary.settled, summary.restarts, bus.peek(queue)) == (2, 0, [])
     assert "stopping after the batch under way" in said
+
+
+def test_a_watch_makes_hundreds_of_files_a_day_and_not_tens_of_thousands() -> None:
+    watch = CaptureConfig(("orders",), "lake", secret="env:BUS", watch=True)
+    options = read_options(options_of(watch), is_streaming=True)
+    assert (options.min_messages, options.max_delay_s) == (50_000, 300.0)
+    # A million messages a day fill no batch before the delay is over, on a cluster as on a laptop.
+    batches = max(86_400 / options.max_delay_s, 1_000_000 / options.min_messages)
+    assert batches * receivers(watch, cores=64) <= 600
+    assert receivers(watch, cores=1) == 1
+    assert receivers(CaptureConfig(("orders",), "lake"), cores=64) == 64  # a run that ends takes all there are
+    assert receivers(CaptureConfig(("orders",), "lake", watch=True, partitions=7), cores=64) == 7
+
+
+def test_a_lake_of_the_first_layout_is_read_and_not_added_to(spark: "SparkSession", bus: Bus, tmp_path: Path) -> None:
+    queue = bus.queue("old")
+    frame = spark.read.format("servicebus").options(**bus.options).load(queue)
+    day = "date_from_unix_date(CAST(unix_seconds(enqueued_time) DIV 86400 AS INT)) AS day"
+    for batch in ("1", "2"):  # the same message twice
+        frame.selectExpr("*", day).write.partitionBy("entity", "day").parquet(f"{tmp_path}/batch={batch}")
+    (tmp_path / OURS).mkdir()
+    (tmp_path / ABOUT).write_text('{"job": "capture", "format": 1}')
+    with pytest.raises(JobDirectoryError, match="give another directory. What is in this one can still be read"):
+        Capture(spark, config_for(bus, tmp_path, queue))
+    assert captured_files(spark, str(tmp_path)).count() == 2
+    assert bodies(spark, tmp_path, queue) == ["old"]
+
+
+def test_what_a_dead_job_left_in_the_staging_directory_is_swept_out_later(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    for name in ("20261114T000000Z-dead-000001", "20261116T000000Z-live-000001", "something"):
+        (tmp_path / STAGING / name / "day=2026-11-14").mkdir(parents=True)
+    lake = Lake(spark, str(tmp_path))
+    assert lake.sweep_staging(datetime(2026, 11, 16, 1, tzinfo=UTC)) == 1
+    assert lake.directory.names(STAGING) == ["20261116T000000Z-live-000001", "something"]
 
 
 def test_what_is_wrong_is_said_before_anything_begins(spark: "SparkSession", bus: Bus, tmp_path: Path) -> None:
@@ -137,6 +189,13 @@ def test_what_is_wrong_is_said_before_anything_begins(spark: "SparkSession", bus
         check(CaptureConfig((queue,), " "))
     with pytest.raises(OptionError, match="no environment variable NOT_THERE"):
         check(CaptureConfig((queue,), str(tmp_path), secret="env:NOT_THERE"))
+    for wrong, said in (
+        ({"interval_s": -1.0}, "interval: seconds"),
+        ({"min_messages": 51, "max_messages": 50}, "min-messages: from 1 to max-messages"),
+        ({"max_wait_s": 1e6}, "max-wait: seconds"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            check(config_for(bus, tmp_path, queue, **wrong))
     with pytest.raises(NamespaceError, match="there is no entity 'nowhere'"):
         check(config_for(bus, tmp_path, "nowhere"))
     with pytest.raises(NamespaceError, match="needs the right to listen") as refused:
@@ -196,6 +255,28 @@ def test_files_and_every_directory_up_to_the_one_above_are_synced(tmp_path: Path
     assert local_path("file:///data/a%2520b", is_quoted=True) == Path("/data/a%20b")
 
 
+def lake_operations(place: JobDirectory) -> None:
+    """The same on every file system."""
+    assert (place.create("log/1.json", "one"), place.create("log/1.json", "two")) == (True, False)
+    assert (place.read("log/1.json"), place.names("log")) == ("one", ["1.json"])
+    place.write("staged/day=1/part", "rows")
+    place.move("staged/day=1", "day=1/batch=1")
+    assert [tuple(file) for file in place.files("day=1")] == [("day=1/batch=1/part", 4)]
+    place.write("staged/day=1/part", "others")
+    with pytest.raises(JobDirectoryError, match="cannot be moved"):
+        place.move("staged/day=1", "day=1/batch=1")
+    assert place.remove_if_empty("day=1/batch=1") is False
+    place.remove("day=1/batch=1/part")
+    place.remove("day=1/batch=1/part")
+    assert (place.remove_if_empty("day=1/batch=1"), place.remove_if_empty("day=1/batch=1")) == (True, True)
+    place.remove_tree("staged")
+    assert (place.names("staged"), place.files("staged"), place.files("day=1")) == ([], [], [])
+
+
+def test_a_place_on_this_machine_is_read_and_written_without_spark(spark: "SparkSession", tmp_path: Path) -> None:
+    lake_operations(JobDirectory(spark, str(tmp_path / "here")))
+
+
 def test_a_place_on_another_file_system_is_read_and_written_by_spark(spark: "SparkSession", tmp_path: Path) -> None:
     place = JobDirectory(spark, str(tmp_path / "here"))
     place._files = _Hadoop(spark, f"file:{tmp_path}/here")
@@ -205,6 +286,7 @@ def test_a_place_on_another_file_system_is_read_and_written_by_spark(spark: "Spa
     place.write("done/1.json", "first")
     place.write("done/1.json", "second")
     assert (place.read("done/1.json"), place.names("done")) == ("second", ["1.json"])
+    lake_operations(place)
     with pytest.raises(JobDirectoryError, match="its job is"):
         place.claim("about.json", {"job": "e"}, "out")
     place.write("about.json", "{")

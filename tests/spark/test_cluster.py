@@ -12,7 +12,7 @@ import pytest
 
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.spark import jobs
-from spillway.spark.source.deduplicated_view import BATCH, DAY, ENTITY
+from spillway.spark.source.lake import BATCH, DAY, ENTITY
 from tests.paired.namespaces import Namespaces
 from tests.spark.bus import Bus
 from tests.spark.cluster import Cluster

@@ -52,6 +52,16 @@ def capture(
         typer.Option("--available-now", help="Take what is there now, and end. That is so unless --watch is given."),
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on until stopped by Ctrl-C or SIGTERM.")] = False,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Between two looks of a watch.", min=0, max=86_400)
+    ] = 5.0,
+    min_messages: Annotated[
+        int,
+        typer.Option(metavar="N", help="Messages that wait before a watch takes them; 0: a full batch.", min=0),
+    ] = 0,
+    max_wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long until a watch takes fewer.", min=0, max=86_400)
+    ] = 300.0,
     max_messages: Annotated[
         int, typer.Option(metavar="N", help="Messages of a batch.", min=1, max=10_000_000)
     ] = 50_000,
@@ -69,7 +79,7 @@ def capture(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the messages of entities to Parquet, by entity and day; settle each when it is on the disk."""
+    """Write the messages of entities to Parquet, by day and entity; settle each when it is on the disk."""
     try:
         from spillway.spark.jobs.capture import ERRORS, CaptureConfig, run_here, text_of
         from spillway.spark.platform.access import OptionError
@@ -92,6 +102,9 @@ def capture(
             partitions=partitions,
             patience_s=patience,
             renew_s=renew_seconds,
+            interval_s=interval,
+            min_messages=min_messages,
+            max_wait_s=max_wait,
         )
         summary = run_here(config, master)
     except OptionError as error:

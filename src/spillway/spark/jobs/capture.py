@@ -4,16 +4,15 @@
     spark-submit …/spillway/spark/jobs/capture.py --secret env:BUS --entity orders --out hdfs:///lake
     run(spark, CaptureConfig(("orders",), "lake", secret="env:BUS"))
 
-A batch is received locked and written once, to a directory of its own. Then it is read back, and what was read back is
-settled by its lock tokens, on executors. Whoever dies on the way leaves messages that come again, and rows that are
-copies of them: `captured` (spark/captured.py) has each message once.
+A batch is received locked, written once, and renamed into the directories of its days (source/lake.py). Then it is
+read back, and what was read back is settled by its lock tokens, on executors. Whoever dies on the way leaves messages
+that come again, and rows that are copies of them: `captured` (spark/captured.py) has each message once.
 """
 
 import argparse
 import hashlib
 import json
 import os
-import shutil
 import sys
 import threading
 import time
@@ -29,11 +28,11 @@ from spillway.spark.platform.access import SECRET, OptionError, access_options
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
-from spillway.spark.platform.paths import local_path
 from spillway.spark.platform.queries import stopped_by_signals, wait_for_end
 from spillway.spark.platform.reasons import reason_of
 from spillway.spark.platform.session import Say, build_session, say_on_stderr
-from spillway.spark.source.deduplicated_view import BATCH, DAY, DAY_OF, ENTITY
+from spillway.spark.source.deduplicated_view import DAY_OF
+from spillway.spark.source.lake import DAY, ENTITY, MOMENT, OURS, Lake
 from spillway.spark.source.leftovers import Leftovers
 from spillway.spark.source.options import MANUAL, PEEK_LOCK, ReadOptions, read_options
 from spillway.spark.source.settle_after_write import FILE, RESULT, die_when_received, settle_after_write
@@ -44,20 +43,23 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 APP: Final = "spillway capture"
-FORMAT: Final = 1
+CHECKPOINT_FORMAT: Final = 1
 BATCH_MESSAGES: Final = 50_000
 FIRST_BATCH_MESSAGES: Final = 1_000
 PATIENCE_S: Final = 65.0  # a little more than the lock of a minute that most entities have
 AGAIN_S: Final = 5.0
 RENEW_S: Final = 300.0
-WATCH_INTERVAL: Final = "1 second"
+# Of a watch. A batch is at least a file for each receiver that got something: at most 288 batches a day of what comes
+# slowly, and as many as it takes of what comes fast.
+INTERVAL_S: Final = 5.0
+MAX_WAIT_S: Final = 300.0
+RECEIVER_MESSAGES: Final = 25_000  # of a full batch, at least, where a watch chooses how many receivers there are
 # Queries that end badly, one after the other, without a batch between them. On a machine that is very busy Spark gives
 # up on Python processes of its own, and a namespace may be away for a while.
 FAILURES_MAX: Final = 2
 FAILURES_MAX_WATCHING: Final = 10
 FAILURE_WAIT_S: Final = 5.0
 OPEN_FILES: Final = 16  # of a task: entities and days of one batch, mostly; beyond it Spark sorts
-OURS: Final = "_spillway"  # Spark passes over names that begin so when it reads
 ABOUT: Final = "about.json"
 READ_BACK: Final = f"{ENTITY} STRING, session_id STRING, lock_token STRING"
 
@@ -85,6 +87,10 @@ class CaptureConfig:
     # How long a batch may take. What a failed task has received is renewed as long, or until its process is given
     # work of a later batch.
     renew_s: float = RENEW_S
+    # Of a watch: how often to look, and how many messages of an entity have to wait, or for how long.
+    interval_s: float = INTERVAL_S
+    min_messages: int = 0  # 0: a full batch
+    max_wait_s: float = MAX_WAIT_S
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks: crash points
 
 
@@ -114,6 +120,8 @@ def options_of(config: CaptureConfig, partitions: int = 1) -> dict[str, str]:
         "firstBatchMessages": str(config.first_batch_messages),
         "partitions": str(partitions),
         "renewSeconds": f"{config.renew_s:g}",
+        "minMessages": str(config.min_messages or config.max_messages),
+        "maxDelaySeconds": f"{config.max_wait_s:g}",
         **access_options(config.secret, config.connection_string, config.ca_file),
     }
     if config.sessions:
@@ -133,6 +141,12 @@ def check(config: CaptureConfig) -> ReadOptions:
         raise OptionError("partitions: from 1 to 1,000, or 0 for as many as there are cores")
     if not 0 <= config.patience_s <= 86_400:
         raise OptionError("patience: seconds from 0 to 86,400")
+    if not 0 <= config.interval_s <= 86_400:
+        raise OptionError("interval: seconds from 0 to 86,400")
+    if not 0 <= config.min_messages <= config.max_messages:
+        raise OptionError("min-messages: from 1 to max-messages, or 0 for as many as these")
+    if not 0 <= config.max_wait_s <= 86_400:
+        raise OptionError("max-wait: seconds from 0 to 86,400")
     options = read_options(options_of(config), is_streaming=True)
     options.access.resolve()
     check_entities(options)
@@ -147,7 +161,8 @@ class Capture:
         self.config = config
         self.say = say
         self.options = check(config)
-        self.out = config.out.rstrip("/") or config.out
+        self.lake = Lake(spark, config.out)
+        self.out = self.lake.path
         self.run_id = uuid.uuid4().hex[:8]
         self.summary = CaptureSummary(self.out)
         self.stopped = threading.Event()
@@ -158,7 +173,7 @@ class Capture:
     def run(self) -> CaptureSummary:
         began_s = time.monotonic()
         if self.config.watch:
-            self._query({"processingTime": WATCH_INTERVAL}, FAILURES_MAX_WATCHING)
+            self._query({"processingTime": f"{self.config.interval_s * 1000:.0f} milliseconds"}, FAILURES_MAX_WATCHING)
         else:
             self._drain()
         self.summary.seconds = round(time.monotonic() - began_s, 3)
@@ -172,10 +187,11 @@ class Capture:
         """The directory is one of captures, and the checkpoint is this one's; the answer is where the checkpoint is."""
         namespace = parse_connection_string(self.options.access.resolve()).authority
         query = {"namespace": namespace, "entities": sorted(self.options.entities), "sessions": self.config.sessions}
-        JobDirectory(self.spark, self.out).claim(f"{OURS}/{ABOUT}", {"job": "capture", "format": FORMAT}, "out")
+        self.lake.claim("out")
+        self.lake.sweep_staging(datetime.now(UTC))
         name = hashlib.sha256(json.dumps(query).encode()).hexdigest()[:16]
         checkpoint = self.config.checkpoint.rstrip("/") or f"{self.out}/{OURS}/checkpoints/{name}"
-        about = {"job": "capture", "format": FORMAT, **query, "out": self.out}
+        about = {"job": "capture", "format": CHECKPOINT_FORMAT, **query, "out": self.out}
         JobDirectory(self.spark, checkpoint).claim(ABOUT, about, "checkpoint")
         return checkpoint
 
@@ -223,8 +239,7 @@ class Capture:
             self.stopped.set()
 
     def _start(self, trigger: dict[str, Any]) -> "StreamingQuery":
-        cores = max(2, self.spark.sparkContext.defaultParallelism)
-        partitions = self.config.partitions or max(1, cores // len(self.config.entities))
+        partitions = receivers(self.config, max(2, self.spark.sparkContext.defaultParallelism))
         # A batch is settled before the next one begins: what is left of an earlier one, nobody will settle.
         options = {**options_of(self.config, partitions), "holder": f"capture {self.run_id}"}
         frame = self.spark.readStream.format("servicebus").options(**options).load()
@@ -236,9 +251,8 @@ class Capture:
     def _batch(self, frame: "DataFrame", number: int) -> None:
         """Write once, read back, settle what was read back. A second action on `frame` would receive again."""
         began_s = time.monotonic()
-        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         # A name that nothing has had: a batch that is run again has other messages, and must not replace these.
-        path = f"{self.out}/{BATCH}={moment}-{self.run_id}-{number:06d}"
+        name = f"{datetime.now(UTC).strftime(MOMENT)}-{self.run_id}-{number:06d}"
         if AT in self.environment:
             frame = frame.mapInArrow(die_when_received(self.environment), frame.schema)
         # So many files open at a time, and rows need not be sorted by directory first. The session is the query's own.
@@ -247,8 +261,8 @@ class Capture:
         # A directory that is complete is told by the settling of its messages, not by a file in it.
         marks = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
         writer = rows.write.mode("append").option("compression", "zstd").option(marks, "false")
-        writer.partitionBy(ENTITY, DAY).parquet(path)
-        count = self._settle(path)
+        writer.partitionBy(DAY, ENTITY).parquet(self.lake.staging(name))
+        count = self._settle(self.lake.publish(name))
         self.summary.batches += 1
         took_s = time.monotonic() - began_s
         rate = count / max(took_s, 0.001)
@@ -258,13 +272,10 @@ class Capture:
             f"{self.summary.messages:,} in all"
         )
 
-    def _settle(self, path: str) -> int:
-        from pyspark.errors import AnalysisException
-
-        try:
-            written = self.spark.read.schema(READ_BACK).parquet(path)
-        except AnalysisException:
-            return 0  # a file system without directories has none for a batch without rows
+    def _settle(self, paths: list[str]) -> int:
+        if not paths:
+            return 0
+        written = self.spark.read.schema(READ_BACK).option("basePath", self.out).parquet(*paths)
         columns = (ENTITY, "session_id", "lock_token", f"_metadata.file_path AS {FILE}")
         rows = written.where("lock_token IS NOT NULL").selectExpr(*columns)
         work = settle_after_write(self.options.access, self.options.has_sessions, self.out, self.environment)
@@ -276,10 +287,15 @@ class Capture:
             count += here
             self.summary.entities[row["entity"]] = self.summary.entities.get(row["entity"], 0) + here
         self.summary.messages += count
-        local = local_path(path)
-        if not count and local is not None:
-            shutil.rmtree(local, ignore_errors=True)
         return count
+
+
+def receivers(config: CaptureConfig, cores: int) -> int:
+    """How many receivers each entity has, and with them files of a batch: in a watch, no more than are worth a file."""
+    if config.partitions:
+        return config.partitions
+    found = max(1, cores // len(config.entities))
+    return min(found, max(1, config.max_messages // RECEIVER_MESSAGES)) if config.watch else found
 
 
 def run(spark: "SparkSession", config: CaptureConfig, say: Say = say_on_stderr) -> CaptureSummary:
@@ -302,6 +318,12 @@ def text_of(summary: CaptureSummary) -> str:
     return "\n".join(lines)
 
 
+SECONDS: Final = {
+    "patience_s": "patience",
+    "renew_s": "renew_seconds",
+    "interval_s": "interval",
+    "max_wait_s": "max_wait",
+}
 ERRORS: Final = (CaptureError, NamespaceError, JobDirectoryError, SparkMissing, ClientError)
 
 
@@ -325,6 +347,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--checkpoint", default="")
     found.add_argument("--watch", action="store_true")
     found.add_argument("--available-now", action="store_true", help="what is there now, as without --watch")
+    found.add_argument("--interval", type=float, default=INTERVAL_S, help="seconds between two looks of a watch")
+    found.add_argument("--min-messages", type=int, default=0, help="that wait before a watch takes them; a full batch")
+    found.add_argument("--max-wait", type=float, default=MAX_WAIT_S, help="seconds until a watch takes fewer")
     found.add_argument("--max-messages", type=int, default=BATCH_MESSAGES, help="in a batch")
     found.add_argument("--partitions", type=int, default=0)
     found.add_argument("--patience", type=float, default=PATIENCE_S)
@@ -341,7 +366,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = given.pop("json")
     if given.pop("available_now") and given["watch"]:
         asks.error("--available-now and --watch: give one of them")
-    given["patience_s"], given["renew_s"] = given.pop("patience"), given.pop("renew_seconds")
+    for name, option in SECONDS.items():
+        given[name] = given.pop(option)
     try:
         entities = entities_of(given.pop("entity"))
         summary = run_here(CaptureConfig(entities=entities, **given))

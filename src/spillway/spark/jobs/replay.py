@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client import ClientError, parse_connection_string
 from spillway.model.texts import count_text
-from spillway.spark.jobs.capture import ABOUT, OURS
 from spillway.spark.platform.access import SECRET, OptionError, access_options
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.java import SparkMissing
@@ -30,6 +29,7 @@ from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryErro
 from spillway.spark.platform.reasons import reason_of
 from spillway.spark.platform.session import Say, build_session, say_on_stderr
 from spillway.spark.source.deduplicated_view import captured
+from spillway.spark.source.lake import Lake
 from spillway.spark.source.options import WriteOptions, write_options
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 APP: Final = "spillway replay"
 FORMAT: Final = 1
 STEP_MESSAGES: Final = 50_000
+ABOUT: Final = "about.json"
 PLAN: Final = "plan.json"
 DONE: Final = "done"
 DAYS: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:\.\.(\d{4}-\d{2}-\d{2}))?")
@@ -182,7 +183,7 @@ class Replay:
         self.source = config.captured.rstrip("/") or config.captured
         self.summary = ReplaySummary(self.source, config.to, is_dry=config.dry_run)
         self.checkpoint: JobDirectory | None = None
-        if JobDirectory(spark, self.source).read(f"{OURS}/{ABOUT}") is None:
+        if Lake(spark, self.source).format() is None:
             raise ReplayError(f"captured {self.source}: no capture has written there")
         if config.checkpoint:
             self.checkpoint = JobDirectory(spark, config.checkpoint)

@@ -1,9 +1,12 @@
 """Small files that a job keeps beside its data: what the data is, what is done. On any file system that Spark knows."""
 
+import contextlib
+import errno
 import json
 import os
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.spark.platform.paths import local_path
 
@@ -15,6 +18,13 @@ TEXT_MAX = 64 * 1024 * 1024
 
 class JobDirectoryError(RuntimeError):
     """A directory holds something else than it should."""
+
+
+class FoundFile(NamedTuple):
+    """A file below a job's directory: its name from there, with slashes, and its size."""
+
+    name: str
+    size_bytes: int
 
 
 class JobDirectory:
@@ -37,6 +47,30 @@ class JobDirectory:
     def names(self, directory: str = "") -> list[str]:
         """Of what is in it; nothing if it is not there."""
         return self._files.names(directory)
+
+    def create(self, name: str, text: str) -> bool:
+        """Write a file that is not there yet, whole or not at all; False if somebody else has made it meanwhile."""
+        return self._files.create(name, text)
+
+    def files(self, directory: str) -> list[FoundFile]:
+        """All files below a directory, without the checksums that Hadoop keeps beside them; none if it is not there."""
+        return self._files.files(directory)
+
+    def move(self, directory: str, to: str) -> None:
+        """Rename a directory, to a name that nothing has, in one step where the file system can."""
+        self._files.move(directory, to)
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        self._files.remove(name)
+
+    def remove_if_empty(self, directory: str) -> bool:
+        """Delete a directory that has nothing in it; False if it has."""
+        return self._files.remove_if_empty(directory)
+
+    def remove_tree(self, directory: str) -> None:
+        """Delete a directory with all that is in it, if it is there."""
+        self._files.remove_tree(directory)
 
     def claim(self, name: str, about: dict[str, Any], what: str) -> None:
         """That the place is `about` this: written down when it is empty, compared when it is not."""
@@ -67,6 +101,32 @@ def _shown(value: object) -> str:
     return text if len(text) <= 200 else text[:200] + "…"
 
 
+def sync_directory(path: Path) -> None:
+    """A name in it that is new, or gone, is so after a power cut too."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _link(new: Path, path: Path) -> None:
+    """The name for a file, unless it is taken: `FileExistsError`."""
+    try:
+        os.link(new, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # A file system without links: whoever comes between these two lines is overwritten.
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, "there already") from None
+        new.replace(path)
+
+
+def _is_checksum(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".crc")
+
+
 class _Local:
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -81,16 +141,77 @@ class _Local:
 
     def write(self, name: str, text: str) -> None:
         path = self._root / name
-        new = path.with_name(f".{path.name}.{os.getpid()}.new")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with new.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
+            self._new(path, text).replace(path)
+            sync_directory(path.parent)
         except OSError as error:
             raise JobDirectoryError(f"{path} cannot be written: {error.strerror}") from None
+
+    def _new(self, path: Path, text: str) -> Path:
+        """The text beside the file that it is to become, on the disk."""
+        new = path.with_name(f".{path.name}.{os.getpid()}.new")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        return new
+
+    def create(self, name: str, text: str) -> bool:
+        path = self._root / name
+        try:
+            new = self._new(path, text)
+            try:
+                _link(new, path)
+            except FileExistsError:
+                return False
+            finally:
+                new.unlink(missing_ok=True)
+            sync_directory(path.parent)
+            return True
+        except OSError as error:
+            raise JobDirectoryError(f"{path} cannot be written: {error.strerror}") from None
+
+    def files(self, directory: str) -> list[FoundFile]:
+        found = []
+        for root, _, names in os.walk(self._root / directory):
+            for name in names:
+                if _is_checksum(name):
+                    continue
+                path = Path(root, name)
+                with contextlib.suppress(FileNotFoundError):  # somebody deletes meanwhile
+                    found.append(FoundFile(path.relative_to(self._root).as_posix(), path.stat().st_size))
+        return sorted(found)
+
+    def move(self, directory: str, to: str) -> None:
+        path = self._root / to
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (self._root / directory).rename(path)
+        except OSError as error:
+            raise JobDirectoryError(f"{self._root / directory} cannot be moved to {path}: {error.strerror}") from None
+
+    def remove(self, name: str) -> None:
+        path = self._root / name
+        try:
+            path.unlink(missing_ok=True)
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        except OSError as error:
+            raise JobDirectoryError(f"{path} cannot be deleted: {error.strerror}") from None
+
+    def remove_if_empty(self, directory: str) -> bool:
+        try:
+            (self._root / directory).rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise JobDirectoryError(f"{self._root / directory} cannot be deleted: {error.strerror}") from None
+        return True
+
+    def remove_tree(self, directory: str) -> None:
+        shutil.rmtree(self._root / directory, ignore_errors=True)
 
     def names(self, directory: str) -> list[str]:
         try:
@@ -126,17 +247,65 @@ class _Hadoop:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        path, new = self._path(name), self._path(f"{name}.new")
+        path, new = self._path(name), self._new(f"{name}.new", text)
+        self._system.delete(path, False)
+        if not self._system.rename(new, path):
+            raise JobDirectoryError(f"{path} cannot be written")
+
+    def _new(self, name: str, text: str) -> Any:
+        path = self._path(name)
         self._system.mkdirs(path.getParent())
-        stream = self._system.create(new, True)
+        stream = self._system.create(path, True)
         try:
             stream.write(bytearray(text.encode()))
             stream.hsync()
         finally:
             stream.close()
-        self._system.delete(path, False)
-        if not self._system.rename(new, path):
-            raise JobDirectoryError(f"{path} cannot be written")
+        return path
+
+    def create(self, name: str, text: str) -> bool:
+        path = self._path(name)
+        if self._system.exists(path):
+            return False
+        new = self._new(f"{name}.{os.getpid()}.new", text)
+        # HDFS does not rename to a name that is taken; a store of a cloud has the moment since `exists`.
+        if self._system.rename(new, path):
+            return True
+        self._system.delete(new, False)
+        return False
+
+    def files(self, directory: str) -> list[FoundFile]:
+        path = self._path(directory)
+        if not self._system.exists(path):
+            return []
+        root = self._system.makeQualified(self._path("")).toUri().getPath().rstrip("/")
+        found, listed = [], self._system.listFiles(path, True)
+        while listed.hasNext():
+            status = listed.next()
+            name = status.getPath().toUri().getPath()[len(root) + 1 :]
+            if not _is_checksum(name.rpartition("/")[2]):
+                found.append(FoundFile(name, int(status.getLen())))
+        return sorted(found)
+
+    def move(self, directory: str, to: str) -> None:
+        path = self._path(to)
+        self._system.mkdirs(path.getParent())
+        if self._system.exists(path) or not self._system.rename(self._path(directory), path):
+            raise JobDirectoryError(f"{self._path(directory)} cannot be moved to {path}")
+
+    def remove(self, name: str) -> None:
+        self._system.delete(self._path(name), False)
+
+    def remove_if_empty(self, directory: str) -> bool:
+        path = self._path(directory)
+        if not self._system.exists(path):
+            return True
+        if len(self._system.listStatus(path)):
+            return False
+        return bool(self._system.delete(path, False))
+
+    def remove_tree(self, directory: str) -> None:
+        self._system.delete(self._path(directory), True)
 
     def names(self, directory: str) -> list[str]:
         path = self._path(directory)

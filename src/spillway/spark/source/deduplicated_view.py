@@ -8,14 +8,11 @@ for an entity and a day reads only its directories.
 
 from typing import TYPE_CHECKING, Final
 
+from spillway.spark.source.lake import BATCH, DAY, ENTITY
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# OUT/batch=…/entity=…/day=…/part-….parquet. Each batch has a root of its own: jobs that write side by side do not meet,
-# and what a batch wrote is found without looking at what others wrote.
-BATCH: Final = "batch"
-ENTITY: Final = "entity"
-DAY: Final = "day"
 # The day in UTC, whatever time zone the session has.
 DAY_OF: Final = "date_from_unix_date(CAST(unix_seconds(enqueued_time) DIV 86400 AS INT))"
 KEY: Final = ("namespace", ENTITY, DAY, "sequence_number", "enqueued_time")

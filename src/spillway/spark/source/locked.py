@@ -32,6 +32,7 @@ from spillway.spark.source.browse import namespace_of, some_of
 from spillway.spark.source.lock_handover import held_by, keep_locks, release_before
 from spillway.spark.source.lock_renewer import Batch, lock_renewer_of
 from spillway.spark.source.options import PEEK_LOCK, ReadOptions
+from spillway.spark.source.pacing import Pacing
 from spillway.spark.source.rows import RowMaker
 from spillway.spark.source.sequence_bounds import NotInOneRow, first_active, first_from, last_of, sessions_of
 
@@ -249,6 +250,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._firsts: dict[str, int] = {}
         self._looks: dict[str, tuple[int, ...]] = {}
         self._planned_s = 0.0
+        self._pacing = Pacing(options.min_messages, options.max_delay_s)
         self._began_ns = time.time_ns()  # a query that is started again began later
         self._patience = Patience(options.access, some_of(options.entities), clock=clock)
         self._pace = Pace(clock)
@@ -331,6 +333,9 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             target = None if self._targets is None else self._targets.get(entity, -1)
             if first is not None and (target is None or first <= target):
                 firsts[entity] = first
+        is_due = self._targets is not None or await self._pacing.is_due(managements, firsts)
+        if firsts and not is_due:
+            return False
         if not firsts or firsts != self._firsts:
             self._looks = {}
             is_moving = bool(firsts)
@@ -344,6 +349,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._firsts = firsts
         if is_moving:
             self._planned_s = time.monotonic()
+            self._pacing.began()
         return is_moving
 
 

@@ -71,6 +71,8 @@ OPTIONS: Final = (
     Option("partitions", READ, "1"),
     Option("maxMessages", READ, "10000"),
     Option("firstBatchMessages", READ, "1000"),
+    Option("minMessages", READ, "1"),
+    Option("maxDelaySeconds", READ, "300"),
     Option("maxWaitSeconds", READ, "1"),
     Option("renewSeconds", READ, "300"),
     Option("settle", READ, ""),
@@ -102,6 +104,8 @@ class ReadOptions:
     partitions: int = 1
     max_messages: int | None = None  # as given; each reader has its own default
     first_batch_messages: int = 1_000
+    min_messages: int = 1  # that wait before a batch of a receiving stream begins, or for so long
+    max_delay_s: float = 300.0
     max_wait_s: float = 1.0
     renew_s: float = 300.0
     holder: str = ""  # who settles what a batch received before the next one begins; QUERY: each query by itself
@@ -164,6 +168,9 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
     for name in ("startAt", "endAt", "onReset"):
         if mode != BROWSE and name.lower() in values:
             raise OptionError(f"{name} is for mode=browse: a receiver is handed what comes next")
+    for name in ("minMessages", "maxDelaySeconds"):
+        if (mode == BROWSE or is_streaming is False) and name.lower() in values:
+            raise OptionError(f"{name} is for streams with mode=peeklock or mode=receiveanddelete")
     end_at = _position(values, "endAt", LATEST)
     if is_streaming is False and "onreset" in values:
         raise OptionError("onReset is for streams: a batch read has no checkpoint")
@@ -183,6 +190,8 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
         partitions=_integer(values, "partitions", 1, 1, PARTITIONS_MAX),
         max_messages=_integer(values, "maxMessages", 0, 1, MESSAGES_MAX) or None,
         first_batch_messages=_integer(values, "firstBatchMessages", 1_000, 1, MESSAGES_MAX),
+        min_messages=_integer(values, "minMessages", 1, 1, MESSAGES_MAX),
+        max_delay_s=_seconds(values, "maxDelaySeconds", 300.0, 0.0, 86_400.0),
         max_wait_s=_seconds(values, "maxWaitSeconds", 1.0, 0.0, 300.0),
         renew_s=_seconds(values, "renewSeconds", 300.0, 0.0, 86_400.0),
         holder=_holder(values, mode, is_streaming),
