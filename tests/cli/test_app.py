@@ -116,6 +116,12 @@ def test_a_secret_that_is_not_there_is_named_as_it_was_typed(job: str, options: 
     assert line.startswith(f"spillway: pipeline {job}: env:NOT_THERE: there is no environment variable NOT_THERE")
 
 
+def test_a_directory_that_cannot_be_compacted_is_said_with_status_2(tmp_path: Path) -> None:
+    done = spillway("pipeline", "compact", "--captured", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"spillway: pipeline compact: captured {tmp_path}: no capture has written there\n"
+
+
 def test_help_says_what_a_value_is_and_that_a_flag_has_none() -> None:
     for name in ("connection-string", "demo", "serve", "version"):
         assert "<" not in spillway(name, "--help").stdout.replace("<=", "")

@@ -299,4 +299,8 @@ def test_the_reason_of_a_failure_is_its_cause() -> None:
     assert reason_of(RuntimeError(ours.replace("  spill", "spill"))) == "there is no entity 'a'"
     assert reason_of(RuntimeError("Traceback (most recent)\n  x\nKeyError: 'k'\n")) == "KeyError: 'k'"
     assert reason_of(RuntimeError("\n first line\nsecond")) == "first line"
+    java = "An error occurred while calling o66.parquet.\n: a.b.SparkException: Job aborted.\n\tat x.Y(Z.java)"
+    assert reason_of(RuntimeError(java)) == "Job aborted."
+    caused = f"{java}\nCaused by: java.io.IOException: No space left on device\n\tat x.Y(Z.java)\n\t... 1 more"
+    assert reason_of(RuntimeError(caused)) == "No space left on device"
     assert "3 had lost" in text_of(CaptureSummary("out", messages=3, lost=3))

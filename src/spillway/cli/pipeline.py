@@ -4,6 +4,7 @@ import typer
 
 from spillway.cli.pipeline_availability import availability
 from spillway.cli.pipeline_capture import capture, replay
+from spillway.cli.pipeline_compact import compact
 from spillway.cli.pipeline_cost import cost, metering, what_if
 from spillway.cli.pipeline_syphon import syphon
 
@@ -19,6 +20,7 @@ def pipeline() -> None:
 
 group.command("syphon")(syphon)
 group.command("capture")(capture)
+group.command("compact")(compact)
 group.command("replay")(replay)
 group.command("metering")(metering)
 group.command("cost")(cost)

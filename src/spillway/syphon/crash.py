@@ -1,9 +1,13 @@
-"""Places in the mover and in a capture where a test can make its process die as if it were killed.
+"""Places in the mover, in a capture and in a compaction where a test can make its process die as if it were killed.
 
 `SPILLWAY_CRASH_AT` names the place: `received` (messages are locked, nothing is sent), `sent` (the primary has them,
-and the backlog still has them too) or `completed` (the backlog has let go of them). With `SPILLWAY_CRASH_ONCE`, the
-path of a file that does not exist, only the first process that gets there dies, and leaves the file behind.
-`SPILLWAY_CRASH_AFTER` is how often a process passes the place before it dies, 0 if it is not given.
+and the backlog still has them too) or `completed` (the backlog has let go of them). Those of a compaction are
+`staged` (a day is written anew, beside the lake), `placed` (it lies in the lake, and no manifest names it), `published`
+(the manifest is there), `deleting` (before each replaced file) and `cleaned` (before manifests of earlier versions).
+
+With `SPILLWAY_CRASH_ONCE`, the path of a file that does not exist, only the first process that gets there dies, and
+leaves the file behind. `SPILLWAY_CRASH_AFTER` is how often a process passes the place first, 0 if it
+is not given.
 """
 
 import os
@@ -16,6 +20,12 @@ RECEIVED: Final = "received"
 SENT: Final = "sent"
 COMPLETED: Final = "completed"
 PLACES: Final = (RECEIVED, SENT, COMPLETED)
+STAGED: Final = "staged"
+PLACED: Final = "placed"
+PUBLISHED: Final = "published"
+DELETING: Final = "deleting"
+CLEANED: Final = "cleaned"
+COMPACTION_PLACES: Final = (STAGED, PLACED, PUBLISHED, DELETING, CLEANED)
 
 AT: Final = "SPILLWAY_CRASH_AT"
 ONCE: Final = "SPILLWAY_CRASH_ONCE"

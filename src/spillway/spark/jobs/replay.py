@@ -12,7 +12,6 @@ Messages keep their ids, so that an entity with duplicate detection drops what a
 import argparse
 import json
 import logging
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryErro
 from spillway.spark.platform.reasons import reason_of
 from spillway.spark.platform.session import Say, build_session, say_on_stderr
 from spillway.spark.source.deduplicated_view import captured
-from spillway.spark.source.lake import Lake
+from spillway.spark.source.lake import Lake, days_of
 from spillway.spark.source.options import WriteOptions, write_options
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ STEP_MESSAGES: Final = 50_000
 ABOUT: Final = "about.json"
 PLAN: Final = "plan.json"
 DONE: Final = "done"
-DAYS: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:\.\.(\d{4}-\d{2}-\d{2}))?")
 # Application properties that --stamp adds.
 STAMP: Final = "x-spillway-captured-"
 SENT: Final = (
@@ -116,18 +114,7 @@ class Filters:
 
 
 def filters_of(config: ReplayConfig) -> Filters:
-    first = last = None
-    if config.day:
-        found = DAYS.fullmatch(config.day.strip())
-        try:
-            if found is None:
-                raise ValueError
-            first = date.fromisoformat(found[1])
-            last = date.fromisoformat(found[2] or found[1])
-        except ValueError:
-            raise OptionError("day: 2026-11-16, or 2026-11-01..2026-11-16 for all days from one to the other") from None
-        if last < first:
-            raise OptionError(f"day: {last} lies before {first}")
+    first, last = days_of(config.day) or (None, None)
     since, until = _moment("since", config.since), _moment("until", config.until)
     if since is not None and until is not None and until <= since:
         raise OptionError("until has to be later than since")

@@ -30,11 +30,16 @@ class FoundFile(NamedTuple):
 class JobDirectory:
     """A directory; the names of files in it may have slashes."""
 
-    def __init__(self, spark: "SparkSession", path: str) -> None:
+    def __init__(self, spark: "SparkSession | None", path: str) -> None:
+        """Spark is needed for file systems other than this machine's."""
         self.path = path.rstrip("/") or path
         self._files: _Local | _Hadoop
         local = local_path(path)
-        self._files = _Local(local) if local is not None else _Hadoop(spark, self.path)
+        if local is not None:
+            self._files = _Local(local)
+        else:
+            assert spark is not None
+            self._files = _Hadoop(spark, self.path)
 
     def read(self, name: str) -> str | None:
         """None if there is no such file."""

@@ -9,9 +9,11 @@ directory, and then renamed into each of its days: a reader sees all of its file
 """
 
 import json
-from datetime import UTC, datetime, timedelta
+import re
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ JOB: Final = "capture"
 FORMAT: Final = 2
 FORMAT_BATCH_FIRST: Final = 1  # OUT/batch=…/entity=…/day=…: read, and not written any more
 MOMENT: Final = "%Y%m%dT%H%M%SZ"  # the beginning of a batch's name
+DAYS: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:\.\.(\d{4}-\d{2}-\d{2}))?")
 # No batch takes so long: what lies in the staging directory is of a job that died.
 STAGING_KEPT: Final = timedelta(days=2)
 
@@ -34,7 +37,7 @@ STAGING_KEPT: Final = timedelta(days=2)
 class Lake:
     """One directory of captures."""
 
-    def __init__(self, spark: "SparkSession", path: str) -> None:
+    def __init__(self, spark: "SparkSession | None", path: str) -> None:
         self.path = path.rstrip("/") or path
         self.directory = JobDirectory(spark, self.path)
 
@@ -86,6 +89,22 @@ class Lake:
                 self.directory.remove_tree(f"{STAGING}/{name}")
                 count += 1
         return count
+
+
+def days_of(text: str) -> tuple[date, date] | None:
+    """The first and the last day of an option `day`; None if it is not given."""
+    if not text:
+        return None
+    found = DAYS.fullmatch(text.strip())
+    try:
+        if found is None:
+            raise ValueError
+        first, last = date.fromisoformat(found[1]), date.fromisoformat(found[2] or found[1])
+    except ValueError:
+        raise OptionError("day: 2026-11-16, or 2026-11-01..2026-11-16 for all days from one to the other") from None
+    if last < first:
+        raise OptionError(f"day: {last} lies before {first}")
+    return first, last
 
 
 def moment_of(name: str) -> datetime | None:
