@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = StructType([StructField("sequence_number", LongType()), StructField("lock_token", StringType())])
+NO_DATA = "spark.sql.streaming.noDataProgressEventInterval"  # how often Spark tells of idle streams, in ms
 POLL_S = 0.01  # Spark's own, without a trigger
 
 
@@ -180,17 +181,19 @@ def test_the_progress_of_an_idle_stream_has_few_operations_in_it(
         batch.count()
 
     frame = spark.readStream.format("servicebus").options(**bus.options).load(queue)
+    spark.conf.set(NO_DATA, "1000")
     # No trigger: as soon as possible, which nobody should say.
     query = frame.writeStream.foreachBatch(ignore).option("checkpointLocation", str(tmp_path)).start()
     try:
         query.processAllAvailable()
-        query.awaitTermination(12)  # Spark tells of idle streams every ten seconds
+        query.awaitTermination(5)  # real: it is Spark that asks
         assert query.exception() is None
         progress = query.lastProgress
         assert progress is not None
         latest = progress["sources"][0]["latestOffset"]
     finally:
         query.stop()
+        spark.conf.unset(NO_DATA)
     counted = re.findall(r'\$operations"?\s*[:=]\s*(\d+)', str(latest).replace("'", ""))
     assert counted and 2 <= int(counted[-1]) < 60, latest
 

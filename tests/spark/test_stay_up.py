@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,6 +140,32 @@ def test_a_broker_that_is_killed_and_comes_back_ends_no_stream_and_loses_nothing
     assert sent == set(range(max(sent) + 1))  # each row that came before the last one has arrived
     assert sorted(browsed.bodies) == sorted(numbers(0, 600))  # none twice
     assert mortal.bodies("locked") == []  # and all of them are settled
+
+
+def test_queries_that_wait_for_a_broker_that_is_away_can_be_stopped(
+    spark: "SparkSession", mortal: Mortal, tmp_path: Path
+) -> None:
+    mortal.send("browsed", 0, 10)
+    rows = spark.readStream.format("rate").option("rowsPerSecond", "50").load()
+    in_task = (
+        rows.selectExpr("string(value) AS body", "string(value) AS message_id")
+        .writeStream.format("servicebus")
+        .options(**mortal.options, checkpointLocation=str(tmp_path / "sink"))
+        .trigger(processingTime="200 milliseconds")
+        .start("sunk")
+    )
+    frame = spark.readStream.format("servicebus").options(**mortal.options).load("browsed")
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "browse"))
+    until(lambda: len(mortal.bodies("sunk")) > 10 or not in_task.isActive)
+    mortal.broker.kill()
+    in_driver = writer.trigger(availableNow=True).start()  # waits there: nothing new would be its end
+    threading.Event().wait(5)
+    assert (in_task.isActive, in_driver.isActive) == (True, True)
+    began_s = time.monotonic()
+    in_task.stop()
+    in_driver.stop()
+    assert time.monotonic() - began_s < 40  # and not when their patience ends
+    assert (in_task.exception(), in_driver.exception()) == (None, None)
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -75,20 +75,20 @@ class _Pages:
         partition = self.partition
         left = partition.count_max or None
         coming = self.pool.start(self._peek(partition.start))
-        while True:
-            messages = _before(partition.end, coming.result())
-            if not messages:
-                return
-            last = messages[-1].sequence_number or 0
-            if left is not None:
-                messages = messages[:left]
-                left -= len(messages)
-            is_over = last + 1 >= partition.end or left == 0
-            if not is_over:
-                coming = self.pool.start(self._peek(last + 1))
-            yield messages
-            if is_over:
-                return
+        try:
+            while messages := _before(partition.end, coming.result()):
+                last = messages[-1].sequence_number or 0
+                if left is not None:
+                    messages = messages[:left]
+                    left -= len(messages)
+                is_over = last + 1 >= partition.end or left == 0
+                if not is_over:
+                    coming = self.pool.start(self._peek(last + 1))
+                yield messages
+                if is_over:
+                    return
+        finally:
+            coming.cancel()  # a task that wants no more does not wait for a namespace that is away
 
     async def _peek(self, start: int) -> list[ReceivedMessage]:
         """The same messages, however often it takes to ask."""
