@@ -16,6 +16,7 @@ from spillway.spark.platform.operations import COUNT, IDLE_LOOK_S, Operations, P
 from spillway.spark.source.browse import BrowseReader, BrowseStreamReader
 from spillway.spark.source.locked import LockedPartition, LockedStreamReader, Reception
 from spillway.spark.source.options import read_options, write_options
+from spillway.spark.source.refusals import OutgoingRow
 from spillway.spark.source.sink import Sending
 from tests.spark.bus import Bus
 
@@ -163,7 +164,7 @@ def test_a_task_that_writes_keeps_to_the_budget(bus: Bus, waited: list[float]) -
     queue = bus.queue()
     sending = Sending(connection_pool(), write_options({**bus.options, "path": queue, "maxOperationsPerSecond": "10"}))
     some = [(queue, str(number), OutgoingMessage(str(number)).encode()) for number in range(20)]
-    connection_pool().run(sending._send(some))
+    connection_pool().run(sending._send([OutgoingRow(each, None) for each in some], is_all_or_none=False))
     connection_pool().run(sending._close())
     assert len(bus.peek(queue)) == 20
     assert len(waited) == 19 and max(waited) > 1.5

@@ -5,7 +5,7 @@ from typing import Final
 
 # Our own say what is wrong in plain words; the first of them is the cause of the others.
 _OURS: Final = re.compile(
-    r"^(?:[\w.]*\.)?(?:NamespaceError|OptionError|BadRow|NotInOneRow|SparkMissing|SecondaryError|ClientError"
+    r"^(?:[\w.]*\.)?(?:NamespaceError|OptionError|BadRow|NotInOneRow|RowsRefused|SparkMissing|SecondaryError|ClientError"
     r"|ConnectionLost): (.+)$",
     re.MULTILINE,
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spillway.spark.platform.access import PATIENCE_S, Access, OptionError, checked
+from spillway.spark.platform.paths import local_path
 
 BROWSE: Final = "browse"
 PEEK_LOCK: Final = "peeklock"
@@ -34,6 +35,10 @@ NOBODY: Final = "none"
 COLUMN: Final = "column"
 CONTENT: Final = "content"
 MESSAGE_IDS: Final = (COLUMN, CONTENT)
+
+QUARANTINE: Final = "quarantine"
+ON_REFUSED: Final = (FAIL, QUARANTINE)
+QUARANTINE_QUEUE: Final = "queue:"
 
 ENTITIES_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 1_000
@@ -85,6 +90,8 @@ OPTIONS: Final = (
     Option("includeRaw", READ, "false"),
     Option("entityColumn", WRITE, ""),
     Option("messageId", WRITE, COLUMN),
+    Option("onRefused", WRITE, FAIL),
+    Option("quarantine", WRITE, ""),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 # `load("orders")` and `start("orders")` arrive as a path. Spark hands the checkpoint of a query to its sink as well.
@@ -131,6 +138,7 @@ class WriteOptions:
     entity_column: str = ""
     message_id: str = COLUMN
     operations_per_s: float | None = None  # of each task
+    quarantine: str = ""  # where refused rows go: a directory, or queue:NAME; empty: the write fails
 
 
 def check_names(options: Mapping[str, str]) -> None:
@@ -220,6 +228,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         entity_column=column,
         message_id=_choice(values, "messageId", MESSAGE_IDS, COLUMN),
         operations_per_s=_rate(values, "maxOperationsPerSecond"),
+        quarantine=_quarantine(values, entity),
     )
 
 
@@ -315,6 +324,30 @@ def _holder(values: Mapping[str, str], mode: str, is_streaming: bool | None) -> 
     if len(holder) > HOLDER_MAX or not holder.isprintable():
         raise OptionError(f"holder: a name of at most {HOLDER_MAX} characters that can be printed")
     return "" if holder.lower() == NOBODY else holder
+
+
+def _quarantine(values: Mapping[str, str], entity: str) -> str:
+    on_refused = _choice(values, "onRefused", ON_REFUSED, FAIL)
+    place = values.get("quarantine", "").strip()
+    if bool(place) != (on_refused == QUARANTINE):
+        raise OptionError(
+            "onRefused=quarantine and quarantine=PLACE belong together: a refused row goes to that place, the absolute "
+            "path of a directory or queue:NAME. Without them the write fails"
+        )
+    if place.startswith(QUARANTINE_QUEUE):
+        queue = place.removeprefix(QUARANTINE_QUEUE).strip("/ ")
+        if not queue or not queue.isprintable():
+            raise OptionError("quarantine=queue:NAME: the name of the queue is missing, or cannot be printed")
+        if entity and queue.lower() == entities_of(entity)[0].lower():
+            raise OptionError("quarantine: a queue cannot take what it refuses; name another one, or a directory")
+        return QUARANTINE_QUEUE + queue
+    if place:
+        if local_path(place) is None or not place.removeprefix("file:").startswith("/"):
+            raise OptionError(
+                f"quarantine={_shown(place)}: the absolute path of a directory that driver and workers share, or "
+                "queue:NAME"
+            )
+    return place
 
 
 def _sessions(values: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:

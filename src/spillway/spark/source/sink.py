@@ -1,82 +1,211 @@
-"""Writing: rows are sent by executors, and a task is done when every message of it has been accepted.
+"""Writing: rows are sent by executors, and a task is done when every message of it has been accepted or refused.
 
 At least once: a task or a batch that is tried again sends its rows again, with the ids they had. An entity with
-duplicate detection drops them.
+duplicate detection drops them. A row that is refused for what it is does not fail its task, which would be tried again
+with all its neighbours: the task reports it, and the driver ends the write, or it is set aside.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spillway.client import ClientError, Sender, ServerBusy
+from spillway.client import ClientError, EntityNotFound, NotAllowed, Sender, ServerBusy
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
 from spillway.spark.platform.operations import Operations
+from spillway.spark.platform.paths import local_path
 from spillway.spark.platform.patience import Patience, is_transient, patiently
-from spillway.spark.source.options import WriteOptions
+from spillway.spark.source.options import QUARANTINE_QUEUE, WriteOptions
 from spillway.spark.source.outgoing import MessageMaker
+from spillway.spark.source.quarantine import DirectoryQuarantine, Quarantine, check_directory, notice_of
+from spillway.spark.source.refusals import (
+    Out,
+    OutgoingRow,
+    Refused,
+    Report,
+    counts_of,
+    is_of_row,
+    refuse_write,
+    size_problem,
+)
 
 ROWS_AT_A_TIME: Final = 2_000
 BYTES_AT_A_TIME: Final = 8 * 1024 * 1024
 
-Out = tuple[str, str, bytes]  # where it goes, its id, its bytes
+_log: Final = logging.getLogger("spillway.spark")
 
 
 class SentMessages(WriterCommitMessage):
-    """What a task says when it is done."""
+    """What a task says when it is done: how many messages were accepted, and which rows were refused or set aside."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self) -> None:
+        self.rows = 0  # that were looked at
+        self.count = 0  # of messages that were accepted
+        self.refused = Report()
+        self.quarantined = Report()
+
+
+class Failed(NamedTuple):
+    """A row that was sent and not accepted. `is_link_over`: that was said of its link, and others have heard it too."""
+
+    row: OutgoingRow
+    error: ClientError
+    is_link_over: bool
 
 
 class Sending:
-    """One task's."""
+    """Sends the rows of one task."""
 
     def __init__(self, pool: ConnectionPool, options: WriteOptions) -> None:
         self._pool = pool
         self._options = options
         self._senders: dict[str, Sender] = {}
         self._operations = Operations(options.operations_per_s)
+        self._missing: dict[str, str] = {}  # entities that rows name and that are none, with what the service said
 
-    def send_all(self, batches: Iterator[Any], maker: MessageMaker) -> int:
-        """Send every row and wait for every outcome; rows are encoded while the last ones are under way."""
-        count = 0
-        under_way: Future[None] | None = None
+    def send_all(self, batches: Iterator[Any], maker: MessageMaker) -> SentMessages:
+        """Send every row and wait for every outcome; rows are encoded while the last ones are under way.
+
+        Without a quarantine a refused row is the end: its chunk is not sent if it was known before, and no later one.
+        """
+        done = SentMessages()
+        quarantine = self._quarantine()
+        under_way: Future[tuple[int, list[Refused]]] | None = None
         try:
             for some in _chunks(batches, maker):
                 if under_way is not None:
-                    under_way.result()
-                under_way = self._pool.start(self._send(some))
-                count += len(some)
+                    self._note(done, under_way.result(), quarantine)
+                    under_way = None
+                if done.refused.count:
+                    break
+                done.rows += len(some)
+                under_way = self._pool.start(self._send(some, is_all_or_none=quarantine is None))
             if under_way is not None:
-                under_way.result()
-            return count
+                self._note(done, under_way.result(), quarantine)
+            if quarantine is not None:
+                quarantine.finish()
+            return done
+        except BaseException:
+            if quarantine is not None:
+                quarantine.abandon()
+            raise
         finally:
             if under_way is not None:
                 under_way.cancel()
             self._pool.run(self._close())
 
-    async def _send(self, messages: Sequence[Out]) -> None:
-        """Until each is accepted. Those that an outage or a busy service meets are sent again, with their ids."""
-        left = messages
+    def _quarantine(self) -> Quarantine | None:
+        place = self._options.quarantine
+        if not place:
+            return None
+        if place.startswith(QUARANTINE_QUEUE):
+            return QueueQuarantine(self, place.removeprefix(QUARANTINE_QUEUE))
+        return DirectoryQuarantine(_directory(place))
+
+    @staticmethod
+    def _note(done: SentMessages, result: tuple[int, list[Refused]], quarantine: Quarantine | None) -> None:
+        count, refused = result
+        done.count += count
+        if not refused:
+            return
+        left = refused if quarantine is None else quarantine.add(refused)
+        done.refused.add(left)
+        kept = {id(each.row) for each in left}
+        done.quarantined.add([each for each in refused if id(each.row) not in kept])
+
+    async def _send(self, rows: Sequence[OutgoingRow], is_all_or_none: bool) -> tuple[int, list[Refused]]:
+        """How many were accepted, and those that were refused. `is_all_or_none`: if some are known to be refused, none
+        is sent. Those that an outage or a busy service meets are sent again, with their ids."""
         patience = Patience(self._options.access, self._options.entity, "Send")
+        left, refused = await patiently(patience, lambda: self._checked(rows))
+        if refused and is_all_or_none:
+            return 0, refused
 
         async def send_left() -> None:
             nonlocal left
-            outcomes = await self._send_once(left)
-            refused = [(each, error) for each, error in zip(left, outcomes, strict=True) if error is not None]
-            if not refused:
-                return
-            if len(refused) < len(left):
+            failed, found = await self._send_some(left)
+            refused.extend(found)
+            if len(failed) < len(left):
                 patience.on_answered()
-            left = [each for each, _ in refused]
-            await self._renew_senders({each[0] for each, error in refused if not isinstance(error, ServerBusy)})
-            raise _refusal(len(messages), refused)
+            left = [each.row for each in failed]
+            if failed:
+                unsure = {each.row.out[0] for each in failed if not isinstance(each.error, ServerBusy)}
+                await self._renew_senders(unsure)
+                raise _refusal(len(rows), failed)
 
         await patiently(patience, send_left)
+        return len(rows) - len(refused), refused
+
+    async def _checked(self, rows: Sequence[OutgoingRow]) -> tuple[list[OutgoingRow], list[Refused]]:
+        """Rows that may be sent, and those that need not be tried."""
+        for entity in {row.out[0]: None for row in rows if row.problem is None}:
+            await self._reach(entity)
+        good: list[OutgoingRow] = []
+        refused: list[Refused] = []
+        for row in rows:
+            problem = row.problem or self._problem_there(row.out)
+            if problem is None:
+                good.append(row)
+            else:
+                refused.append(Refused(row, problem))
+        return good, refused
+
+    async def _reach(self, entity: str) -> None:
+        """A link to the entity. One that a row names and that is not there is the row's fault."""
+        if entity in self._senders or entity in self._missing:
+            return
+        try:
+            await self._attach(entity)
+        except NamespaceError as error:
+            if not isinstance(error.cause, (EntityNotFound, NotAllowed)) or not self._options.entity_column:
+                raise
+            self._missing[entity] = str(error)
+
+    def _problem_there(self, out: Out) -> str | None:
+        """Why the entity would not take a message, as far as its link knows: that there is none, or the size."""
+        entity, _, encoded = out
+        return self._missing.get(entity) or size_problem(encoded, entity, self._senders[entity].max_message_size)
+
+    async def _send_some(self, rows: Sequence[OutgoingRow]) -> tuple[list[Failed], list[Refused]]:
+        """Those that the service did not take as it fares, and those that were refused for what they are."""
+        failed = await self._attempt(rows)
+        if len(rows) > 1:
+            # One of several made the service end the link: which one is seen when each is sent for itself.
+            suspects = [each.row for each in failed if each.is_link_over and is_of_row(each.error, True)]
+            failed = [each for each in failed if not (each.is_link_over and is_of_row(each.error, True))]
+            for row in suspects:
+                failed += await self._attempt([row])
+        refused = [each for each in failed if is_of_row(each.error, each.is_link_over)]
+        others = [each for each in failed if not is_of_row(each.error, each.is_link_over)]
+        return others, [Refused(each.row, str(each.error)) for each in refused]
+
+    async def _attempt(self, rows: Sequence[OutgoingRow]) -> list[Failed]:
+        """Send each once; links that ended meanwhile are not used again."""
+        outcomes = await self._send_once([row.out for row in rows])
+        ended = {entity: sender.error for entity, sender in self._senders.items() if sender.error is not None}
+        for entity in ended:
+            del self._senders[entity]
+        return [
+            Failed(row, error, ended.get(row.out[0]) is error)
+            for row, error in zip(rows, outcomes, strict=True)
+            if error is not None
+        ]
+
+    def deliver_notices(self, notices: Sequence[OutgoingRow], refused: Sequence[Refused]) -> list[Refused]:
+        """Of rows that are refused, those whose notice is refused as well."""
+        count, not_taken = self._pool.run(self._send(notices, is_all_or_none=False))
+        assert count + len(not_taken) == len(refused), "every notice has an outcome"
+        reasons = {each.row.out[1]: each.reason for each in not_taken}
+        return [
+            Refused(each.row, f"{each.reason}. The quarantine does not take it either ({reasons[notice.out[1]]})")
+            for each, notice in zip(refused, notices, strict=True)
+            if notice.out[1] in reasons
+        ]
 
     async def _send_once(self, messages: Sequence[Out]) -> list[ClientError | None]:
         posted: list[asyncio.Future[None]] = []
@@ -128,14 +257,14 @@ def _failed(error: ClientError) -> "asyncio.Future[None]":
     return future
 
 
-def _chunks(batches: Iterator[Any], maker: MessageMaker) -> Iterator[list[Out]]:
+def _chunks(batches: Iterator[Any], maker: MessageMaker) -> Iterator[list[OutgoingRow]]:
     """So many rows, or bytes, that they can be kept in memory twice."""
-    some: list[Out] = []
+    some: list[OutgoingRow] = []
     size = 0
     for batch in batches:
-        for message in maker.messages(batch):
-            some.append(message)
-            size += len(message[2])
+        for row in maker.rows(batch):
+            some.append(row)
+            size += len(row.out[2])
             if len(some) >= ROWS_AT_A_TIME or size >= BYTES_AT_A_TIME:
                 yield some
                 some, size = [], 0
@@ -143,40 +272,80 @@ def _chunks(batches: Iterator[Any], maker: MessageMaker) -> Iterator[list[Out]]:
         yield some
 
 
-def _refusal(count: int, refused: Sequence[tuple[Out, ClientError]]) -> NamespaceError:
+def _refusal(count: int, failed: Sequence[Failed]) -> NamespaceError:
     """Of several the first that no waiting helps, if there is one."""
-    lasting = [one for one in refused if not is_transient(one[1])]
-    (entity, message_id, encoded), error = (lasting or refused)[0]
+    first = next((each for each in failed if not is_transient(each.error)), failed[0])
+    entity, message_id, encoded = first.row.out
     return NamespaceError(
-        f"{len(refused):,} of {count:,} messages were not accepted. The first, '{message_id[:128]}' of "
-        f"{len(encoded):,} bytes, by '{entity}': {error}",
-        error,
+        f"{len(failed):,} of {count:,} messages were not accepted. The first, '{message_id[:128]}' of "
+        f"{len(encoded):,} bytes, by '{entity}': {first.error}",
+        first.error,
     )
 
 
-def check_destination(options: WriteOptions) -> None:
-    """That there is such an entity and that it may be sent to: where the query is planned.
+class QueueQuarantine:
+    """A queue of the same namespace, which gets a message for every refused row."""
 
-    A stream is planned for every batch of it: a namespace that is away is left to the tasks, which wait for it.
+    def __init__(self, sending: Sending, queue: str) -> None:
+        self._sending = sending
+        self._queue = queue
+
+    def add(self, refused: Sequence[Refused]) -> list[Refused]:
+        notices = [notice_of(each) for each in refused]
+        rows = [OutgoingRow((self._queue, notice.message_id or "", notice.encode()), None) for notice in notices]
+        return self._sending.deliver_notices(rows, refused)
+
+    def finish(self) -> None:
+        """Every message was accepted already."""
+
+    def abandon(self) -> None:
+        """What was accepted stays; the next attempt sends it again with the same ids."""
+
+
+def _directory(place: str) -> Path:
+    path = local_path(place)
+    assert path is not None, "options were checked"
+    return path
+
+
+def check_destination(options: WriteOptions, is_patient: bool = True) -> None:
+    """That the entity is there and may be sent to, and the quarantine too: where the query is planned.
+
+    A stream is planned for every batch of it: a namespace that is away is left to the tasks, which wait for it. Not
+    `is_patient`: that is an error too.
     """
-    if not options.entity:
-        return
+    is_queue = options.quarantine.startswith(QUARANTINE_QUEUE)
+    if options.quarantine and not is_queue:
+        check_directory(_directory(options.quarantine))
     pool = connection_pool()
 
-    async def attach() -> None:
+    async def attach(entity: str) -> None:
         try:
             connection = await pool.connection(options.access)
-            sender = await connection.sender(options.entity)
-            await sender.close()
+            if entity:
+                await (await connection.sender(entity)).close()
         except ClientError as error:
-            if not is_transient(error):
-                raise plain(error, options.entity, "Send") from None
+            if not (is_patient and is_transient(error)):
+                raise plain(error, entity or f"column {options.entity_column}", "Send") from None
 
-    pool.run(attach())
+    pool.run(attach(options.entity))
+    if is_queue:
+        pool.run(attach(options.quarantine.removeprefix(QUARANTINE_QUEUE)))
 
 
 def send_rows(options: WriteOptions, schema: StructType, batches: Iterator[Any]) -> SentMessages:
-    return SentMessages(Sending(connection_pool(), options).send_all(batches, MessageMaker(schema, options)))
+    return Sending(connection_pool(), options).send_all(batches, MessageMaker(schema, options))
+
+
+def conclude(options: WriteOptions, messages: Sequence[Any]) -> None:
+    """On the driver, when all tasks are done: fail for refused rows, say what was set aside."""
+    rows, refused, quarantined = counts_of(messages)
+    refuse_write(refused, rows)
+    if quarantined.count:
+        _log.warning(
+            "%s of %s messages were not accepted, and are in %s. The first, %s",
+            f"{quarantined.count:,}", f"{rows:,}", options.quarantine, quarantined.reasons[0],
+        )  # fmt: skip
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -186,6 +355,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> SentMessages:
         return send_rows(self._options, self._schema, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        conclude(self._options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -197,7 +369,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return send_rows(self._options, self._schema, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Every message was accepted already when its task was done."""
+        """Every message was accepted already when its task was done, or the batch fails here."""
+        conclude(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was accepted stays: the batch is sent again, with the same ids."""
