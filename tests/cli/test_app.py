@@ -96,7 +96,7 @@ def test_every_job_says_the_same_without_spark(tmp_path: Path, job: str, options
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     connection = "Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=b"
     done = spillway("pipeline", job, *options, PYTHONPATH=path, SPILLWAY_CONNECTION_STRING=connection)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert "Spark is not installed (No module named 'pyspark'): pip install 'spillway[spark]'" in line
 

@@ -221,7 +221,7 @@ def test_the_module_prints_its_summary_and_one_line_of_what_is_wrong(
     assert main([*line, queue]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out.splitlines()[-1])["messages"] == 0
-    assert main([*line, "nowhere"]) == 1
+    assert main([*line, "nowhere"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("capture: there is no entity 'nowhere' in this namespace (")

@@ -297,3 +297,12 @@ def test_a_row_that_the_service_refuses_does_not_multiply_its_neighbours(spark: 
         frame.write.format("servicebus").options(**bus.options).mode("append").save(queue)
     assert reason_of(raised.value).startswith("1 of 3 messages were not accepted. The first, 'b' of ")
     assert sorted(bus.bodies(queue)) == ["a", "c"]  # each was there four times
+    assert "Traceback" not in str(raised.value)
+    assert "RowsRefused: 1 of 3 messages" in str(raised.value)
+
+
+def test_an_error_for_a_user_has_no_traceback(spark: "SparkSession", bus: Bus) -> None:
+    for entity, said in (("nowhere", "there is no entity 'nowhere'"), ("a,,b", "a path is empty")):
+        with pytest.raises(PySparkException, match=said) as raised:
+            spark.read.format("servicebus").options(**bus.options).load(entity)
+        assert "Traceback" not in str(raised.value)

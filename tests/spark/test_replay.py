@@ -153,11 +153,11 @@ def test_what_is_wrong_is_said_before_anything_is_sent(
     secret = tmp_path / "bus"
     secret.write_text(access)
     line = ["--secret", f"file:{secret}", "--to", to, "--json"]
-    assert main([*line, "--captured", str(tmp_path)]) == 1
+    assert main([*line, "--captured", str(tmp_path)]) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("no capture has written there")
     assert main([*line, "--captured", lake.path, "--entity", lake.dead, "--dry-run"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["planned"] == 1
-    assert main([*line, "--captured", lake.path, "--dry-run", "--where", "nothing = 1"]) == 1
+    assert main([*line, "--captured", lake.path, "--dry-run", "--where", "nothing = 1"]) == 2
     err = capsys.readouterr().err
     assert "replay: where: " in err and "Traceback" not in err and "stacktrace" not in err
 

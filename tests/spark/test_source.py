@@ -165,8 +165,8 @@ def test_an_empty_queue_is_an_empty_frame(spark: "SparkSession", bus: Bus) -> No
         ({"entity": "no-such-queue"}, "there is no entity 'no-such-queue' in this namespace"),
         ({"entity": "q", "entiy": "q"}, "there is no option 'entiy'. Did you mean entity"),
         ({"entity": "q", "mode": "receiveanddelete"}, "Say allowLoss=true"),
-        ({"entity": "$sessions", "mode": "peeklock"}, "'.*' does not do this"),
-        ({"entity": "$plain", "sessions": "*"}, "'.*' does not do this"),
+        ({"entity": "$sessions", "mode": "peeklock"}, r"'.*' requires sessions: set sessions to \* or to"),
+        ({"entity": "$plain", "sessions": "*"}, "'.*' does not require sessions: leave"),
     ],
 )
 def test_what_is_wrong_is_said_when_the_query_is_analysed(

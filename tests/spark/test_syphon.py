@@ -318,6 +318,6 @@ def test_the_module_prints_its_summary_as_the_last_line(
         taken.bind(("127.0.0.1", 0))
         at = f"Endpoint=sb://127.0.0.1:{taken.getsockname()[1]}"
         secondary.write_text(f"{at};SharedAccessKeyName=k;SharedAccessKey=a2V5;UseDevelopmentEmulator=true")
-        assert main(arguments) == 1
+        assert main(arguments) == 2
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1 and told[0].startswith("syphon: the secondary namespace cannot be asked")

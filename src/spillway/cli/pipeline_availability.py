@@ -47,9 +47,9 @@ def availability(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Tell outages from the events of a pairing: how long, how many messages, in which order they came home."""
-    from spillway.spark.jobs.availability import APP, AvailabilityConfig, AvailabilityError, parse_ledger, run
+    from spillway.spark.jobs.availability import AvailabilityConfig, AvailabilityError, parse_ledger, run_here
+    from spillway.spark.platform.access import OptionError
     from spillway.spark.platform.java import SparkMissing
-    from spillway.spark.platform.session import build_session
 
     config = AvailabilityConfig(
         out=out,
@@ -62,8 +62,8 @@ def availability(
         report=report,
     )
     try:
-        summary = run(build_session(APP, master=master), config)
-    except AvailabilityError as error:
+        summary = run_here(config, master)
+    except (OptionError, AvailabilityError) as error:
         raise UsageError(str(error)) from None
     except SparkMissing as error:
         raise CommandError(str(error)) from None

@@ -85,7 +85,7 @@ def capture(
         from spillway.spark.platform.access import OptionError
         from spillway.spark.source.options import entities_of
     except ImportError as error:
-        raise CommandError(f"pipeline: {error}: {INSTALL}") from None
+        raise UsageError(f"pipeline: {error}: {INSTALL}") from None
     if available_now and watch:
         raise UsageError("pipeline capture: --available-now and --watch: give one of them")
     try:
@@ -112,7 +112,7 @@ def capture(
     except ERRORS as error:
         raise CommandError(f"pipeline capture: {error}") from None
     except ModuleNotFoundError as error:
-        raise CommandError(f"pipeline capture: {spark_missing(error)}") from None
+        raise UsageError(f"pipeline capture: {spark_missing(error)}") from None
     typer.echo(json.dumps(asdict(summary)) if as_json else text_of(summary))
 
 
@@ -153,7 +153,7 @@ def replay(
         from spillway.spark.platform.access import OptionError
         from spillway.spark.source.options import entities_of
     except ImportError as error:
-        raise CommandError(f"pipeline: {error}: {INSTALL}") from None
+        raise UsageError(f"pipeline: {error}: {INSTALL}") from None
     try:
         config = ReplayConfig(
             captured,
@@ -178,5 +178,5 @@ def replay(
     except ERRORS as error:
         raise CommandError(f"pipeline replay: {error}") from None
     except ModuleNotFoundError as error:
-        raise CommandError(f"pipeline replay: {spark_missing(error)}") from None
+        raise UsageError(f"pipeline replay: {spark_missing(error)}") from None
     typer.echo(json.dumps(asdict(summary)) if as_json else text_of(summary))

@@ -35,7 +35,7 @@ def compact(
         from spillway.spark.jobs.compact import ERRORS, CompactConfig, run_here, text_of
         from spillway.spark.platform.access import OptionError
     except ImportError as error:
-        raise CommandError(f"pipeline: {error}: {INSTALL}") from None
+        raise UsageError(f"pipeline: {error}: {INSTALL}") from None
     try:
         config = CompactConfig(captured, day, closed_after, grace, file_mb, dry_run)
         summary = run_here(config, master)
@@ -44,5 +44,5 @@ def compact(
     except ERRORS as error:
         raise CommandError(f"pipeline compact: {error}") from None
     except ModuleNotFoundError as error:
-        raise CommandError(f"pipeline compact: {spark_missing(error)}") from None
+        raise UsageError(f"pipeline compact: {spark_missing(error)}") from None
     typer.echo(json.dumps(asdict(summary)) if as_json else text_of(summary))

@@ -63,9 +63,9 @@ def metering(
     Only days that are new or have changed are read.
     """
     from spillway.spark.billing.metering_inputs import LedgerDirectory, MeteringError
-    from spillway.spark.jobs.metering import APP, MeteringConfig, parse_named, run, words_of
+    from spillway.spark.jobs.metering import MeteringConfig, parse_named, run_here, words_of
+    from spillway.spark.platform.access import OptionError
     from spillway.spark.platform.java import SparkMissing
-    from spillway.spark.platform.session import build_session
 
     named = [parse_named(text) for text in ledger or []]
     config = MeteringConfig(
@@ -77,12 +77,13 @@ def metering(
         is_strict=strict,
     )
     try:
-        spark = build_session(APP, master=master)
-        summary = run(spark, config)
-    except MeteringError as error:
+        summary = run_here(config, master)
+    except (OptionError, MeteringError) as error:
         raise UsageError(str(error)) from None
     except SparkMissing as error:
         raise CommandError(str(error)) from None
+    except CommandError as error:  # a broker's that is asked, before Spark is started
+        raise UsageError(*error.lines) from None
     print(json.dumps(asdict(summary)) if as_json else words_of(summary))
 
 
@@ -128,16 +129,15 @@ def cost(
     Prices are those of a dated list that has to be checked against your own: docs/cost.md.
     """
     from spillway.spark.billing.prices import PriceListError
-    from spillway.spark.jobs.cost import APP, CostConfig, CostError, make_tariff, run, words_of
+    from spillway.spark.jobs.cost import CostConfig, CostError, make_tariff, run_here, words_of
+    from spillway.spark.platform.access import OptionError
     from spillway.spark.platform.java import SparkMissing
-    from spillway.spark.platform.session import build_session
 
     try:
         tariff = make_tariff(prices or [], messaging_units, read_aliases(alias))
         config = CostConfig(metered, out, tariff, month)
-        config.check()
-        summary = run(build_session(APP, master=master), config)
-    except (CostError, PriceListError) as error:
+        summary = run_here(config, master)
+    except (OptionError, CostError, PriceListError) as error:
         raise UsageError(str(error)) from None
     except SparkMissing as error:
         raise CommandError(str(error)) from None

@@ -51,7 +51,7 @@ def syphon(
         from spillway.spark.jobs.syphon import ERRORS, SyphonConfig, run_here, text_of
         from spillway.spark.platform.access import OptionError
     except ImportError as error:
-        raise CommandError(f"pipeline: {error}: pip install 'spillway[spark]'") from None
+        raise UsageError(f"pipeline: {error}: pip install 'spillway[spark]'") from None
     chosen = {
         "namespace_name": namespace_name,
         "backlog_queues": backlog_queues,

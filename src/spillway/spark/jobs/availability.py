@@ -24,8 +24,10 @@ from spillway.spark.outages.entity_outages import CLOCKS_US
 from spillway.spark.outages.event_lines import find_files
 from spillway.spark.outages.order_and_duplicates import CapturedError, captured, histories, judged
 from spillway.spark.outages.timelines import processes_of, read_events, stories_of, timed
+from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.java import SparkMissing
-from spillway.spark.platform.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.preflight import check_writable, to_mend
+from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,16 +56,24 @@ class AvailabilityConfig:
     report: Path | None = None
 
 
+def run_here(config: AvailabilityConfig, master: str | None = None) -> AvailabilitySummary:
+    """In a session of this process. What the user has to mend is an `OptionError`, before Spark is started."""
+    with to_mend(AvailabilityError, SparkMissing, OSError):
+        check_spark(master)
+        _ledger_files(config)
+        _event_files(config)
+        check_writable("--out", config.out)
+        is_free(config.out)
+        if config.report is not None:
+            check_writable("--report", config.report.parent)
+    return run(build_session(APP, master=master), config)
+
+
 def run(spark: "SparkSession", config: AvailabilityConfig, say: Say = say_on_stderr) -> AvailabilitySummary:
     """Raises `AvailabilityError` with what is wrong."""
     began = time.monotonic()
     ledger_files = _ledger_files(config)
-    try:
-        files = find_files(list(config.events))
-    except FileNotFoundError as error:
-        raise AvailabilityError(f"--events: {error}") from None
-    if not files:
-        raise AvailabilityError(f"--events: there is no .jsonl file below {', '.join(map(str, config.events))}")
+    files = _event_files(config)
     stored = _stored(spark, config)
     check_place(config.out)
     say(f"reading the events of {count_text(len(files), 'file')}")
@@ -108,8 +118,25 @@ def run(spark: "SparkSession", config: AvailabilityConfig, say: Say = say_on_std
 # -- what goes in -------------------------------------------------------------------------------------------------
 
 
+def _event_files(config: AvailabilityConfig) -> list[str]:
+    try:
+        files = find_files(list(config.events))
+    except FileNotFoundError as error:
+        raise AvailabilityError(f"--events: {error}") from None
+    if not files:
+        raise AvailabilityError(f"--events: there is no .jsonl file below {', '.join(map(str, config.events))}")
+    return files
+
+
 def check_place(out: Path) -> None:
-    """A directory that is ours, or empty, or not there."""
+    """A directory that is ours, or empty, or not there: it is ours from now on."""
+    if is_free(out):
+        out.mkdir(parents=True, exist_ok=True)
+        (out / ABOUT).write_text(json.dumps(OURS) + "\n", encoding="utf-8")
+
+
+def is_free(out: Path) -> bool:
+    """Whether the directory is empty or not there, and not ours already; `AvailabilityError` if it is another's."""
     about = out / ABOUT
     if about.exists():
         try:
@@ -118,11 +145,10 @@ def check_place(out: Path) -> None:
             raise AvailabilityError(f"{about} cannot be read: {error}") from None
         if found != OURS:
             raise AvailabilityError(f"--out {out} holds something else: {json.dumps(found)[:100]}")
-        return
+        return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AvailabilityError(f"--out {out} holds something else: give a directory that is empty or not there yet")
-    out.mkdir(parents=True, exist_ok=True)
-    about.write_text(json.dumps(OURS) + "\n", encoding="utf-8")
+    return True
 
 
 def _ledger_files(config: AvailabilityConfig) -> Inputs:
@@ -385,8 +411,8 @@ def main(arguments: list[str] | None = None) -> int:
     is_json = given.pop("json")
     given["events"], given["ledgers"] = tuple(given["events"]), tuple(given.pop("ledger"))
     try:
-        summary = run(build_session(APP), AvailabilityConfig(**given))
-    except (AvailabilityError, SparkMissing) as error:
+        summary = run_here(AvailabilityConfig(**given))
+    except (OptionError, AvailabilityError, SparkMissing) as error:
         sys.stderr.write(f"spillway: {error}\n")
         return 1 if isinstance(error, SparkMissing) else 2
     lines = ["\t".join(row) for row in table_of(summary)] + words_of(summary)

@@ -28,9 +28,11 @@ from spillway.spark.platform.access import SECRET, OptionError, access_options
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
+from spillway.spark.platform.paths import local_path
+from spillway.spark.platform.preflight import to_mend
 from spillway.spark.platform.queries import stopped_by_signals, wait_for_end
 from spillway.spark.platform.reasons import reason_of
-from spillway.spark.platform.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 from spillway.spark.source.deduplicated_view import DAY_OF
 from spillway.spark.source.lake import DAY, ENTITY, MOMENT, OURS, Lake
 from spillway.spark.source.leftovers import Leftovers
@@ -153,6 +155,24 @@ def check(config: CaptureConfig) -> ReadOptions:
     return options
 
 
+def claim_places(spark: "SparkSession | None", config: CaptureConfig, options: ReadOptions) -> str:
+    """The directory is one of captures, and the checkpoint is this one's; the answer is where the checkpoint is.
+
+    Without Spark only places of the local file system are looked at.
+    """
+    namespace = parse_connection_string(options.access.resolve()).authority
+    query = {"namespace": namespace, "entities": sorted(options.entities), "sessions": config.sessions}
+    name = hashlib.sha256(json.dumps(query).encode()).hexdigest()[:16]
+    out = config.out.rstrip("/") or config.out
+    checkpoint = config.checkpoint.rstrip("/") or f"{out}/{OURS}/checkpoints/{name}"
+    if spark is not None or local_path(out) is not None:
+        Lake(spark, out).claim("out")
+    if spark is not None or local_path(checkpoint) is not None:
+        about = {"job": "capture", "format": CHECKPOINT_FORMAT, **query, "out": out}
+        JobDirectory(spark, checkpoint).claim(ABOUT, about, "checkpoint")
+    return checkpoint
+
+
 class Capture:
     """One run of the job."""
 
@@ -168,7 +188,8 @@ class Capture:
         self.stopped = threading.Event()
         self.environment = {name: text for name, text in os.environ.items() if name.startswith("SPILLWAY_CRASH_")}
         self.environment |= config.environment
-        self.checkpoint = self._claim_places()
+        self.checkpoint = claim_places(spark, config, self.options)
+        self.lake.sweep_staging(datetime.now(UTC))
 
     def run(self) -> CaptureSummary:
         began_s = time.monotonic()
@@ -182,18 +203,6 @@ class Capture:
     def stop(self) -> None:
         """From another thread: it ends after the batch under way."""
         self.stopped.set()
-
-    def _claim_places(self) -> str:
-        """The directory is one of captures, and the checkpoint is this one's; the answer is where the checkpoint is."""
-        namespace = parse_connection_string(self.options.access.resolve()).authority
-        query = {"namespace": namespace, "entities": sorted(self.options.entities), "sessions": self.config.sessions}
-        self.lake.claim("out")
-        self.lake.sweep_staging(datetime.now(UTC))
-        name = hashlib.sha256(json.dumps(query).encode()).hexdigest()[:16]
-        checkpoint = self.config.checkpoint.rstrip("/") or f"{self.out}/{OURS}/checkpoints/{name}"
-        about = {"job": "capture", "format": CHECKPOINT_FORMAT, **query, "out": self.out}
-        JobDirectory(self.spark, checkpoint).claim(ABOUT, about, "checkpoint")
-        return checkpoint
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
@@ -329,7 +338,9 @@ ERRORS: Final = (CaptureError, NamespaceError, JobDirectoryError, SparkMissing, 
 
 def run_here(config: CaptureConfig, master: str | None = None) -> CaptureSummary:
     """In a session of this process, ended by SIGTERM as by Ctrl-C: after the batch under way."""
-    check(config)
+    with to_mend(*ERRORS):
+        check_spark(master)
+        claim_places(None, config, check(config))
     capture = Capture(build_session(APP, master=master), config)
     with stopped_by_signals(capture.stop):
         return capture.run()

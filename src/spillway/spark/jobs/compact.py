@@ -26,9 +26,10 @@ from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import FoundFile, JobDirectoryError
 from spillway.spark.platform.paths import local_path
+from spillway.spark.platform.preflight import to_mend
 from spillway.spark.platform.queries import stopped_by_signals
 from spillway.spark.platform.reasons import is_of_spark, reason_of
-from spillway.spark.platform.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 from spillway.spark.source.compacted_days import (
     Manifest,
     clean,
@@ -312,7 +313,9 @@ ERRORS: Final = (CompactError, JobDirectoryError, SparkMissing)
 
 def run_here(config: CompactConfig, master: str | None = None) -> CompactSummary:
     """In a session of this process, ended by SIGTERM as by Ctrl-C: after the day under way."""
-    check(config)
+    with to_mend(*ERRORS):
+        check_spark(master)
+        check(config)
     compact = Compact(build_session(APP, master=master), config)
     with stopped_by_signals(compact.stop):
         return compact.run()

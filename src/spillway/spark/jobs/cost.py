@@ -20,8 +20,10 @@ from spillway.spark.billing.charges import PAIRING_LINES, Plan, Tariff
 from spillway.spark.billing.cost_summary import CENT, CostSummary, Sum, shown_cents
 from spillway.spark.billing.prices import MESSAGING_UNITS_MAX, PICO, PriceList, PriceListError, find_list
 from spillway.spark.jobs.metering import TABLE, parse_named, write_whole
+from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.java import SparkMissing
-from spillway.spark.platform.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.preflight import check_writable, to_mend
+from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +63,15 @@ class CostConfig:
             self.tariff.currency()
         except ValueError as error:
             raise CostError(str(error)) from None
+
+
+def run_here(config: CostConfig, master: str | None = None) -> CostSummary:
+    """In a session of this process. What the user has to mend is an `OptionError`, before Spark is started."""
+    with to_mend(CostError, SparkMissing, OSError):
+        check_spark(master)
+        config.check()
+        check_writable("--out", config.out)
+    return run(build_session(APP, master=master), config)
 
 
 def run(spark: "SparkSession", config: CostConfig, say: Say = say_on_stderr) -> CostSummary:
@@ -204,8 +215,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         aliases = dict(parse_named(text) for text in given.alias)
         tariff = make_tariff(given.prices, given.messaging_units, aliases)
-        summary = run(build_session(APP), CostConfig(given.metered, given.out, tariff, given.month))
-    except (CostError, PriceListError, SparkMissing) as error:
+        summary = run_here(CostConfig(given.metered, given.out, tariff, given.month))
+    except (OptionError, CostError, PriceListError, SparkMissing) as error:
         sys.stderr.write(f"spillway: {error}\n")
         return 1 if isinstance(error, SparkMissing) else 2
     sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")

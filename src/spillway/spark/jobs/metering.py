@@ -34,9 +34,11 @@ from spillway.spark.billing.metering_inputs import (
     stage_clients,
     stage_open_days,
 )
+from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.line_files import BadLine
-from spillway.spark.platform.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.preflight import check_writable, to_mend
+from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,11 +82,23 @@ class MeteringSummary:
     seconds: float = 0.0
 
 
-def run(spark: "SparkSession", config: MeteringConfig, say: Say = say_on_stderr) -> MeteringSummary:
-    """Raises `MeteringError` with what is wrong."""
+def run_here(config: MeteringConfig, master: str | None = None) -> MeteringSummary:
+    """In a session of this process. What the user has to mend is an `OptionError`, before Spark is started."""
+    with to_mend(MeteringError, ControlError, SparkMissing, OSError):
+        check_spark(master)
+        check_writable("--out", config.out)
+        check_place(config.out)
+        inputs = find_inputs(config)
+    return run(build_session(APP, master=master), config, inputs=inputs)
+
+
+def run(
+    spark: "SparkSession", config: MeteringConfig, say: Say = say_on_stderr, *, inputs: Inputs | None = None
+) -> MeteringSummary:
+    """Raises `MeteringError` with what is wrong. `inputs` are those of `find_inputs`, where it was asked before."""
     began = time.monotonic()
     check_place(config.out)
-    inputs = find_inputs(config)
+    inputs = inputs or find_inputs(config)
     days = inputs.by_day()
     summary = MeteringSummary(str(config.out), open_days=sorted(inputs.open_days & set(days)))
     due = days_due(config.out, days, summary, inputs.notes)
@@ -284,10 +298,10 @@ def main(arguments: list[str] | None = None) -> int:
         is_strict=given.strict,
     )
     try:
-        summary = run(build_session(APP), config)
-    except (MeteringError, ControlError, SparkMissing) as error:
+        summary = run_here(config)
+    except (OptionError, MeteringError, SparkMissing) as error:
         sys.stderr.write(f"spillway: {error}\n")
-        return 2 if isinstance(error, MeteringError) else 1
+        return 1 if isinstance(error, SparkMissing) else 2
     sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")
     return 0
 

@@ -25,8 +25,10 @@ from spillway.spark.platform.access import SECRET, OptionError, access_options
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
+from spillway.spark.platform.paths import local_path
+from spillway.spark.platform.preflight import to_mend
 from spillway.spark.platform.reasons import reason_of
-from spillway.spark.platform.session import Say, build_session, say_on_stderr
+from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 from spillway.spark.source.deduplicated_view import captured
 from spillway.spark.source.lake import Lake, days_of
 from spillway.spark.source.options import WriteOptions, write_options
@@ -154,8 +156,41 @@ def check(config: ReplayConfig) -> WriteOptions:
     filters_of(config)
     options = write_options(options_of(config))
     options.access.resolve()
-    check_destination(options)
+    check_destination(options, is_patient=False)
     return options
+
+
+def source_of(config: ReplayConfig) -> str:
+    return config.captured.rstrip("/") or config.captured
+
+
+def claim_places(spark: "SparkSession | None", config: ReplayConfig, options: WriteOptions) -> JobDirectory | None:
+    """That a capture has written what is to be sent, and that the checkpoint is this replay's: the answer, if any.
+
+    Without Spark only places of the local file system are looked at.
+    """
+    source = source_of(config)
+    if spark is not None or local_path(source) is not None:
+        if Lake(spark, source).format() is None:
+            raise ReplayError(f"captured {source}: no capture has written there")
+    if not config.checkpoint or (spark is None and local_path(config.checkpoint) is None):
+        return None
+    checkpoint = JobDirectory(spark, config.checkpoint)
+    about = {
+        "job": "replay",
+        "format": FORMAT,
+        "captured": source,
+        "namespace": parse_connection_string(options.access.resolve()).authority,
+        "to": config.to,
+        "entities": sorted(config.entities),
+        "day": config.day,
+        "since": config.since,
+        "until": config.until,
+        "where": config.where,
+        "stamp": config.stamp,
+    }
+    checkpoint.claim(ABOUT, about, "checkpoint")
+    return checkpoint
 
 
 class Replay:
@@ -167,30 +202,9 @@ class Replay:
         self.say = say
         self.options = check(config)
         self.filters = filters_of(config)
-        self.source = config.captured.rstrip("/") or config.captured
+        self.source = source_of(config)
         self.summary = ReplaySummary(self.source, config.to, is_dry=config.dry_run)
-        self.checkpoint: JobDirectory | None = None
-        if Lake(spark, self.source).format() is None:
-            raise ReplayError(f"captured {self.source}: no capture has written there")
-        if config.checkpoint:
-            self.checkpoint = JobDirectory(spark, config.checkpoint)
-            self.checkpoint.claim(ABOUT, self._about(), "checkpoint")
-
-    def _about(self) -> dict[str, Any]:
-        config = self.config
-        return {
-            "job": "replay",
-            "format": FORMAT,
-            "captured": self.source,
-            "namespace": parse_connection_string(self.options.access.resolve()).authority,
-            "to": config.to,
-            "entities": sorted(config.entities),
-            "day": config.day,
-            "since": config.since,
-            "until": config.until,
-            "where": config.where,
-            "stamp": config.stamp,
-        }
+        self.checkpoint = claim_places(spark, config, self.options)
 
     def run(self) -> ReplaySummary:
         from pyspark.errors import PySparkException
@@ -246,7 +260,7 @@ class Replay:
             try:
                 rows = rows.where(self.config.where)
             except (AnalysisException, ParseException) as error:
-                raise ReplayError(f"where: {reason_of(error)}") from None
+                raise OptionError(f"where: {reason_of(error)}") from None
         groups = rows.groupBy("entity", "day").agg(
             *_sums(),
         )
@@ -370,7 +384,9 @@ ERRORS: Final = (ReplayError, NamespaceError, JobDirectoryError, SparkMissing, C
 
 def run_here(config: ReplayConfig, master: str | None = None) -> ReplaySummary:
     """In a session of this process."""
-    check(config)
+    with to_mend(*ERRORS):
+        check_spark(master)
+        claim_places(None, config, check(config))
     # PySpark writes an error of analysis to stderr, with its traceback, before it raises it.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return run(build_session(APP, master=master), config)

@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.client import ClientError
 from spillway.model.texts import count_text
 from spillway.spark.platform.access import Access, OptionError, checked
-from spillway.spark.platform.connection_pool import backlogs_of, connection_pool
+from spillway.spark.platform.connection_pool import NamespaceError, backlogs_of, connection_pool
 from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.preflight import check_writable, to_mend
 from spillway.spark.platform.queries import NOT_BEGUN, TRIES_MAX, stopped_by_signals, wait_for_end
 from spillway.spark.platform.reasons import reason_of
-from spillway.spark.platform.session import build_session, say_on_stderr
+from spillway.spark.platform.session import build_session, check_spark, say_on_stderr
 from spillway.syphon.depths import Depth, SecondaryError, name_of
 from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, OutcomeCounts
 from spillway.syphon.restore import Ttl
@@ -129,6 +130,20 @@ def check(config: SyphonConfig) -> None:
         raise OptionError("ttl: restart or remaining")
     access_of(config.primary, config.primary_ca_file, "primary")
     access_of(config.secondary, config.secondary_ca_file, "secondary")
+
+
+def check_namespaces(config: SyphonConfig) -> None:
+    """That both can be reached, and that the secondary says what is in its backlog queues. `SecondaryError` or
+    `NamespaceError`."""
+    pool = connection_pool()
+    primary = access_of(config.primary, config.primary_ca_file, "primary", config.timeout_s)
+    secondary = access_of(config.secondary, config.secondary_ca_file, "secondary", config.timeout_s)
+    name = config.namespace_name or name_of(primary.resolve())
+    pool.run(backlogs_of(secondary, name, config.backlog_queues).depths(()))
+    try:
+        pool.run(pool.connection(primary))
+    except ClientError as error:
+        raise NamespaceError(f"the primary namespace cannot be reached: {error}") from None
 
 
 class Syphon:
@@ -378,7 +393,13 @@ def run(spark: "SparkSession", config: SyphonConfig) -> Summary:
 
 def run_here(config: SyphonConfig, master: str | None = None) -> Summary:
     """In a session of this process, ended by SIGTERM as by Ctrl-C: after the batch under way."""
-    check(config)
+    with to_mend(*ERRORS):
+        check_spark(master)
+        check(config)
+        check_writable("checkpoint", config.checkpoint or tempfile.gettempdir())
+        check_writable("events", config.events or tempfile.gettempdir())
+        if not config.watch:  # which waits for them
+            check_namespaces(config)
     syphon = Syphon(build_session("spillway syphon", master=master), config)
     with stopped_by_signals(syphon.stop):
         return syphon.run()
@@ -434,7 +455,7 @@ def _left(depths: Sequence[Depth]) -> bool:
     return any(depth.active != 0 for depth in depths)
 
 
-ERRORS: Final = (SyphonError, SecondaryError, SparkMissing, ClientError)
+ERRORS: Final = (SyphonError, SecondaryError, NamespaceError, SparkMissing, ClientError)
 
 
 def _local_path(checkpoint: str) -> Path | None:

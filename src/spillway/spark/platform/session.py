@@ -1,6 +1,7 @@
 """The one place that starts Spark: embedded in this process, or as spark-submit has set it up."""
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.java import SparkMissing, find_java
 from spillway.spark.platform.spark_home import light_home
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 # Plain `local[*]` tries a task once: one dead worker would end the query.
 EMBEDDED_MASTER: Final = "local[*,4]"
 PYSPARK_MIN: Final = (4, 3)
+MASTER: Final = re.compile(r"local(\[[0-9*]+(,\s*[0-9]+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
 INSTALL: Final = "pip install 'spillway[spark]' (PySpark is a download of 456 MB)"
 # Set by spark-submit: the Java machine is there already, with its master.
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
@@ -65,13 +68,10 @@ def build_session(
     `config` wins over what is set here. Raises `SparkMissing`, in plain words, when something is not installed.
     """
     is_submitted = SUBMITTED in os.environ
-    try:
-        import pyspark
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise SparkMissing(missing_text(error)) from None
-    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < PYSPARK_MIN:
-        raise SparkMissing(f"PySpark {pyspark.__version__} is too old, 4.3 is needed: {INSTALL}")
+    _check_pyspark()
+    import pyspark
+    from pyspark.sql import SparkSession
+
     running = SparkSession.getActiveSession()
     if running is None and not is_submitted:
         os.environ["JAVA_HOME"] = str(find_java().home())
@@ -93,6 +93,30 @@ def build_session(
         raise SparkMissing(f"Spark did not start: {_first_line(error)}") from error
     say(f"Spark {session.version} is ready after {time.monotonic() - began:.1f} s, on {session.sparkContext.master}")
     return session
+
+
+def _check_pyspark() -> None:
+    try:
+        import pyspark
+        import pyspark.sql
+    except ImportError as error:
+        raise SparkMissing(missing_text(error)) from None
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < PYSPARK_MIN:
+        raise SparkMissing(f"PySpark {pyspark.__version__} is too old, 4.3 is needed: {INSTALL}")
+
+
+def check_spark(master: str | None = None) -> None:
+    """That `build_session` has what it needs, without starting anything: PySpark, Java, a master that can be one.
+
+    `SparkMissing`, or `OptionError` for the master.
+    """
+    _check_pyspark()
+    if master and not MASTER.fullmatch(master):
+        raise OptionError(
+            f"master '{master[:100]}': local[*,4] or another local[…], spark://HOST:PORT, k8s://…, or yarn"
+        )
+    if SUBMITTED not in os.environ:
+        find_java()
 
 
 def _settings(master: str | None, ui: bool, is_submitted: bool, config: Mapping[str, str]) -> dict[str, str]:

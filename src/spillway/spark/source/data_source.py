@@ -1,6 +1,7 @@
 """`format("servicebus")`: the front that Spark calls. It reads options, checks, and hands over."""
 
 from collections.abc import MutableMapping
+from typing import Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -11,11 +12,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spillway.client import ClientError
+from spillway.client import ClientError, NotAllowed
 from spillway.spark.platform.access import OptionError
-from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
-from spillway.spark.source.options import BROWSE, ReadOptions, check_names, read_options, write_options
+from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
+from spillway.spark.platform.reasons import in_one_line
+from spillway.spark.source.options import BROWSE, ReadOptions, WriteOptions, check_names, read_options, write_options
 from spillway.spark.source.schema import check_schema, schema_for
+
+FOR_USERS: Final = (OptionError, NamespaceError)
 
 
 class DefaultSource(DataSource):
@@ -23,7 +27,8 @@ class DefaultSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        check_names(options)
+        with in_one_line(*FOR_USERS):
+            check_names(options)
 
     @classmethod
     def name(cls) -> str:
@@ -31,9 +36,10 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Asked where a read is analysed: what is wrong is said here, before any job runs."""
-        options = read_options(self.options)
-        check_entities(options)
-        return schema_for(options)
+        with in_one_line(*FOR_USERS):
+            options = read_options(self.options)
+            check_entities(options)
+            return schema_for(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from spillway.spark.source.browse import BrowseReader
@@ -50,31 +56,33 @@ class DefaultSource(DataSource):
         return BrowseStreamReader(options, schema) if options.mode == BROWSE else LockedStreamReader(options, schema)
 
     def _read_options(self, schema: StructType, is_streaming: bool) -> ReadOptions:
-        options = read_options(self.options, is_streaming)
-        check_schema(schema, options)
-        return options
+        with in_one_line(*FOR_USERS):
+            options = read_options(self.options, is_streaming)
+            check_schema(schema, options)
+            return options
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from spillway.spark.source.outgoing import check_columns
-        from spillway.spark.source.sink import BatchWriter, check_destination
+        from spillway.spark.source.sink import BatchWriter
 
-        if overwrite:
-            raise OptionError('mode("overwrite"): messages cannot be overwritten; say mode("append")')
-        options = write_options(self.options)
-        check_columns(schema, options)
-        check_destination(options)
-        return BatchWriter(options, schema)
+        return BatchWriter(self._write_options(schema, overwrite, 'mode("overwrite")', 'mode("append")'), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from spillway.spark.source.outgoing import check_columns
-        from spillway.spark.source.sink import StreamWriter, check_destination
+        from spillway.spark.source.sink import StreamWriter
 
-        if overwrite:
-            raise OptionError('outputMode("complete"): messages cannot be overwritten; say outputMode("append")')
-        options = write_options(self.options)
-        check_columns(schema, options)
-        check_destination(options)
-        return StreamWriter(options, schema)
+        said = ('outputMode("complete")', 'outputMode("append")')
+        return StreamWriter(self._write_options(schema, overwrite, *said), schema)
+
+    def _write_options(self, schema: StructType, overwrite: bool, said: str, better: str) -> WriteOptions:
+        from spillway.spark.source.outgoing import check_columns
+        from spillway.spark.source.sink import check_destination
+
+        with in_one_line(*FOR_USERS):
+            if overwrite:
+                raise OptionError(f"{said}: messages cannot be overwritten; say {better}")
+            options = write_options(self.options)
+            check_columns(schema, options)
+            check_destination(options)
+            return options
 
 
 def check_entities(options: ReadOptions) -> None:
@@ -98,5 +106,16 @@ async def _check_entities(pool: ConnectionPool, options: ReadOptions) -> None:
             else:
                 receiver = await connection.receiver(entity, mode=options.mode)
                 await receiver.close()
+        except NotAllowed as error:
+            raise NamespaceError(sessions_problem(entity, options.has_sessions, error)) from None
         except ClientError as error:
             raise plain(error, entity, "Listen") from None
+
+
+def sessions_problem(entity: str, has_sessions: bool, error: NotAllowed) -> str:
+    """What to set where an entity and a read do not agree about message sessions."""
+    if "session" not in str(error).lower():
+        return str(plain(error, entity, "Listen"))
+    if has_sessions:
+        return f"'{entity}' does not require sessions: leave the option sessions out ({error})"
+    return f"'{entity}' requires sessions: set sessions to * or to their ids, for a job --sessions '*' ({error})"

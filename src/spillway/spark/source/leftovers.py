@@ -4,7 +4,7 @@ from spillway.client import ClientError
 from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
 from spillway.spark.platform.patience import Patience, patiently
 from spillway.spark.source.options import ReadOptions
-from spillway.spark.source.sequence_bounds import NotInOneRow, first_active, first_from, last_of
+from spillway.spark.source.sequence_bounds import NotInOneRow, first_from, has_active, last_of
 
 
 class Leftovers:
@@ -15,6 +15,7 @@ class Leftovers:
         self._patience = Patience(options.access, ", ".join(options.entities[:5]))
         pool = connection_pool()
         self._ends: dict[str, int | None] = pool.run(self._find_ends(pool))
+        self._looked_from = dict.fromkeys(options.entities, 0)  # behind deferred messages, which nobody receives
 
     def left(self) -> list[str]:
         """Entities that still have messages of then, locked ones too; those that number no order are left out."""
@@ -46,9 +47,9 @@ class Leftovers:
                 continue
             try:
                 management = pool.management(await pool.connection(self._options.access), entity)
-                first = await first_active(management)
+                is_left, self._looked_from[entity] = await has_active(management, self._looked_from[entity], end)
             except ClientError as error:
                 raise plain(error, entity, "Listen") from None
-            if first is not None and first <= end:
+            if is_left:
                 found.append(entity)
         return found

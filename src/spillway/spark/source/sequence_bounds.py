@@ -11,7 +11,10 @@ from spillway.client import Management
 # not grow with time, and "everything after this one" means nothing.
 PARTITIONED_FROM: Final = 2**48
 ACTIVE: Final = 0
+DEFERRED: Final = 1
 LOOKED_AT_MAX: Final = 1_000  # deferred or scheduled messages that are passed over in search of an active one
+PASSED_OVER_MAX: Final = 100_000  # the same where it is said to a user that somebody has locked messages
+PEEKED_AT_ONCE: Final = 500
 SESSIONS_MAX: Final = 100_000
 SESSIONS_PAGE: Final = 500
 
@@ -80,6 +83,27 @@ async def first_active(management: Management) -> int | None:
             at = number + 1
         looked_at += len(found)
     return at
+
+
+async def has_active(management: Management, at: int, last: int) -> tuple[bool, int]:
+    """Whether a message up to `last` is neither deferred nor scheduled, whoever may have locked it; and the number to
+    look from the next time, behind deferred messages at the head: nobody but who deferred them receives those.
+
+    Behind more than `PASSED_OVER_MAX` others nothing is looked for at a time, and the next look goes on.
+    """
+    head, is_head, looked_at = at, True, 0
+    while at <= last and looked_at < PASSED_OVER_MAX:
+        found = await management.peek(at, PEEKED_AT_ONCE, omit_body=True)
+        if not found:
+            break
+        for message in found:
+            at = (message.sequence_number or 0) + 1
+            if message.state == ACTIVE:
+                return at - 1 <= last, head
+            is_head = is_head and message.state == DEFERRED
+            head = at if is_head else head
+        looked_at += len(found)
+    return False, head
 
 
 async def sessions_of(management: Management) -> list[str]:

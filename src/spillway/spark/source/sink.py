@@ -20,6 +20,7 @@ from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceErr
 from spillway.spark.platform.operations import Operations
 from spillway.spark.platform.paths import local_path
 from spillway.spark.platform.patience import Patience, is_transient, patiently
+from spillway.spark.platform.reasons import in_one_line
 from spillway.spark.source.options import QUARANTINE_QUEUE, WriteOptions
 from spillway.spark.source.outgoing import MessageMaker
 from spillway.spark.source.quarantine import DirectoryQuarantine, Quarantine, check_directory, notice_of
@@ -354,10 +355,12 @@ class BatchWriter(DataSourceArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> SentMessages:
-        return send_rows(self._options, self._schema, iterator)
+        with in_one_line(NamespaceError):
+            return send_rows(self._options, self._schema, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        conclude(self._options, messages)
+        with in_one_line(NamespaceError):
+            conclude(self._options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -366,11 +369,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> SentMessages:
-        return send_rows(self._options, self._schema, iterator)
+        with in_one_line(NamespaceError):
+            return send_rows(self._options, self._schema, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Every message was accepted already when its task was done, or the batch fails here."""
-        conclude(self._options, messages)
+        with in_one_line(NamespaceError):
+            conclude(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was accepted stays: the batch is sent again, with the same ids."""
