@@ -94,7 +94,7 @@ def rows_of_two_months() -> list[RawRow]:
 def report(spark: "SparkSession", rows: list[RawRow], tmp_path: Path) -> CostSummary:
     write_sealed(tmp_path / "data", rows)
     config = MeteringConfig(tmp_path / "metered", (LedgerDirectory(tmp_path / "data"),))
-    metering.run(spark, config, **QUIET)
+    metering.run(spark, config, say=QUIET["say"])
     return run(spark, CostConfig(tmp_path / "metered", tmp_path / "cost", STANDARD), **QUIET)
 
 

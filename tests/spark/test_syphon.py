@@ -19,6 +19,7 @@ from spillway.client.faults import Fault, RemoteFaults
 from spillway.spark.jobs.syphon import Summary, Syphon, SyphonConfig, main, run, text_of
 from spillway.spark.platform.access import Access, OptionError
 from spillway.spark.platform.connection_pool import backlogs_of, connection_pool
+from spillway.spark.platform.operations import Pace
 from spillway.spark.platform.queries import stopped_by_signals
 from spillway.spark.source.syphon_source import SyphonPlan, SyphonReader, share_out
 from spillway.syphon.depths import Depth, SecondaryError
@@ -229,6 +230,7 @@ def test_backlog_queues_that_stay_empty_are_looked_at_less_and_less_often(monkey
     monkeypatch.setattr(SyphonReader, "_depths", depths)
     monkeypatch.setattr("spillway.spark.source.syphon_source.time.monotonic", lambda: now_s)
     reader = SyphonReader(SyphonPlan(access, access, "n", ("a",), is_watch=True))
+    reader.pace = Pace(lambda: now_s)
     start = reader.initialOffset()
     found = []
     for _ in range(20):  # minutes, in each of which Spark asks every second
