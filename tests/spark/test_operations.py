@@ -74,7 +74,7 @@ def browsing(bus: Bus, queue: str, clock: Clock) -> Stream:
 
 
 def receiving(bus: Bus, queue: str, clock: Clock) -> Stream:
-    options = read_options({**bus.options, "entity": queue, "mode": "peeklock"}, True)
+    options = read_options({**bus.options, "entity": queue, "mode": "peeklock", "settle": "manual"}, True)
     return LockedStreamReader(options, SCHEMA, clock)
 
 
@@ -143,31 +143,31 @@ def test_without_a_budget_nothing_waits(waited: list[float]) -> None:
 
 def test_tasks_that_browse_share_the_budget(bus: Bus, waited: list[float]) -> None:
     queue = bus.queue(*[str(number) for number in range(1_200)])
-    options = {**bus.options, "entity": queue, "partitions": "2", "maxOperationsPerSecond": "4"}
+    options = {**bus.options, "entity": queue, "partitions": "2", "maxOperationsPerSecond": "0.4"}
     reader = BrowseReader(read_options(options), SCHEMA)
     parts = reader.partitions()
     waited.clear()  # those of planning
     assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 1_200
-    assert len(waited) == 2 and all(0.3 < seconds <= 0.5 for seconds in waited)  # two pages each, two a second
+    assert len(waited) == 2 and all(3 < seconds <= 5 for seconds in waited)  # two pages each, one in five seconds
 
 
 def test_a_task_that_receives_keeps_to_the_budget_message_by_message(bus: Bus, waited: list[float]) -> None:
-    queue = bus.queue(*[str(number) for number in range(60)])
+    queue = bus.queue(*[str(number) for number in range(12)])
     given = {"entity": queue, "mode": "receiveanddelete", "allowLoss": "true", "maxWaitSeconds": "0.1"}
-    options = read_options({**bus.options, **given, "maxOperationsPerSecond": "20"})
-    chunks = [len(chunk) for chunk in Reception(connection_pool(), options, LockedPartition(queue, 60, None)).chunks()]
-    assert sum(chunks) == 60 and max(chunks) <= 20
-    assert sum(waited) > 1.5  # the pauses were not made, so that they only grow: sixty at twenty a second
+    options = read_options({**bus.options, **given, "maxOperationsPerSecond": "2"})
+    chunks = [len(chunk) for chunk in Reception(connection_pool(), options, LockedPartition(queue, 12, None)).chunks()]
+    assert sum(chunks) == 12 and max(chunks) <= 2
+    assert sum(waited) > 8  # the pauses were not made, so that they grow: twelve at two a second
 
 
 def test_a_task_that_writes_keeps_to_the_budget(bus: Bus, waited: list[float]) -> None:
     queue = bus.queue()
-    sending = Sending(connection_pool(), write_options({**bus.options, "path": queue, "maxOperationsPerSecond": "10"}))
+    sending = Sending(connection_pool(), write_options({**bus.options, "path": queue, "maxOperationsPerSecond": "1"}))
     some = [(queue, str(number), OutgoingMessage(str(number)).encode()) for number in range(20)]
     connection_pool().run(sending._send([OutgoingRow(each, None) for each in some], is_all_or_none=False))
     connection_pool().run(sending._close())
     assert len(bus.peek(queue)) == 20
-    assert len(waited) == 19 and max(waited) > 1.5
+    assert len(waited) == 19 and max(waited) > 12
 
 
 # -- with Spark --------------------------------------------------------------------------------------------------------
