@@ -250,7 +250,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._firsts: dict[str, int] = {}
         self._looks: dict[str, tuple[int, ...]] = {}
         self._planned_s = 0.0
-        self._pacing = Pacing(options.min_messages, options.max_delay_s)
+        self._pacing = Pacing(options.min_messages, options.max_delay_s, clock)
         self._began_ns = time.time_ns()  # a query that is started again began later
         self._patience = Patience(options.access, some_of(options.entities), clock=clock)
         self._pace = Pace(clock)
