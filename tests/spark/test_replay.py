@@ -106,7 +106,7 @@ def test_a_dry_run_counts_what_filters_choose_and_sends_nothing(spark: "SparkSes
     )
     assert late.planned == COUNT + 1
     assert run(spark, config_for(bus, lake, to, dry_run=True, day="2000-01-01")).planned == 0
-    with pytest.raises(ReplayError, match="where: .*no_such_column"):
+    with pytest.raises(OptionError, match="where: .*no_such_column"):
         run(spark, config_for(bus, lake, to, dry_run=True, where="no_such_column = 1"))
     assert bus.peek(to) == []
 
