@@ -405,6 +405,23 @@ async def test_a_call_whose_time_is_up_while_it_connects_leaves_no_socket(broker
         brokers.primary.resume()
 
 
+async def test_a_call_that_fails_after_its_entity_was_away_and_is_back_goes_to_the_entity(brokers: TwoBrokers) -> None:
+    """Two calls that are never answered, one after the other. The first fails the entity over, a ping brings it back,
+    and only then the second fails, of the time before."""
+    faults = RemoteFaults(brokers.primary.connection_string)
+    async with brokers.paired(2, interval_s=0.0, timeout_s=6.0) as pair:
+        sender = pair.primary.create_message_sender("orders")
+        await sender.send_messages(ServiceBusMessage("before"))
+        with faults.planted(Fault("timeout", "orders", ["send"])):
+            first = asyncio.create_task(sender.send_messages(ServiceBusMessage("first")))
+            await asyncio.sleep(1.0)
+            second = asyncio.create_task(sender.send_messages(ServiceBusMessage("second")))
+            await asyncio.sleep(0.5)
+        await asyncio.gather(first, second)
+        counters = pair.primary.counters
+        assert (counters["failed-over"], counters["recovered"], counters["diverted"]) == (1, 1, 1)
+
+
 async def test_a_message_that_failed_is_not_kept_until_garbage_is_collected(namespaces: Namespaces) -> None:
     path = namespaces.queue()
     faults = RemoteFaults(namespaces.primary.connection_string)

@@ -95,6 +95,22 @@ def test_what_counts_against_the_entity_is_raised_held_or_diverted(
     assert plan(is_held=is_held).after_primary(OF_ENTITY, NOW_S, is_away) == step
 
 
+@pytest.mark.parametrize(
+    ("call", "now_s", "step"),
+    [
+        (plan(), NOW_S + 9.0, Again(NOW_S + 9.0)),
+        (plan(is_held=True), NOW_S + 9.0, Again(NOW_S + 9.0)),
+        (plan(may_divert=False), NOW_S + 9.0, Raise()),  # inside the interval the caller hears of it
+        (plan(), NOW_S + 60.0, Raise()),  # its time is up
+    ],
+    ids=["at once", "held", "inside the interval", "too late"],
+)
+def test_an_entity_that_is_back_since_the_attempt_began_is_asked_again(
+    call: Plan, now_s: float, step: Again | Raise
+) -> None:
+    assert call.after_primary(OF_ENTITY, now_s, is_away=False, is_outdated=True) == step
+
+
 @pytest.mark.contract("D7", "I6")
 def test_who_is_throttled_waits_ten_seconds_if_there_is_time() -> None:
     assert plan(60.0).after_primary(BUSY, NOW_S, False) == Again(NOW_S + BUSY_WAIT_S, is_patient=True)

@@ -130,7 +130,8 @@ class Delivery:
             watch.on_refusal(failed.error, failure, request.messages)
         elif failure.counts_against_entity and (plan.is_fair or not isinstance(failed.error, OperationTimeoutError)):
             watch.on_failure(failed.error, epoch)
-        return plan.after_primary(failure, now_s, is_away=watch.machine.route() is not Route.PRIMARY)
+        is_away = watch.machine.route() is not Route.PRIMARY
+        return plan.after_primary(failure, now_s, is_away, is_outdated=watch.machine.epoch != epoch)
 
     async def _schedule(self, request: SendRequest, until_s: float) -> list[int]:
         messages, due = list(request.messages), request.due

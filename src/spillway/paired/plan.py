@@ -89,14 +89,15 @@ class Plan:
         self.tries += 1
         return Again(at_s)
 
-    def after_primary(self, failure: Failure, now_s: float, is_away: bool) -> Step:
-        """It failed, and has been counted. `is_away`: from now on the backlog takes messages."""
+    def after_primary(self, failure: Failure, now_s: float, is_away: bool, is_outdated: bool = False) -> Step:
+        """It failed, and has been counted. `is_away`: from now on the backlog takes messages. `is_outdated`: it was
+        away and is back since this attempt began, so that the failure says nothing about what is now."""
         self.tries = 0
         if failure.is_busy:
             return self._when_busy(now_s)
         if not failure.counts_against_entity:
             return Raise()
-        if is_away:
+        if is_away or (is_outdated and self.may_divert and now_s < self.deadline_s):
             return Again(now_s)
         if not self.is_held or now_s >= self.deadline_s:
             return Raise()
