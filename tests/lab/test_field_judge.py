@@ -110,6 +110,9 @@ def test_a_bad_message_is_its_callers_error() -> None:
     assert broken(bare, call("a", 1, 2, **bad)) == ["a bad message is its caller's error"]
     assert broken(bare, call("a", 1, 2, "BacklogUnavailableError", **bad)) == ["a bad message is its caller's error"]
     away = ill(0, "primary", "kill", 0, 9)
+    unsent = call("a", 1, 9, "BacklogUnavailableError", **bad)
+    assert broken(bare, unsent, *away) == ["a bad message is its caller's error"]
+    assert broken(bare, unsent, *away, *(line("pulse", at_s, "lab", slowdown=6.0) for at_s in range(10))) == []
     assert broken(bare, call("a", 1, 2, **bad), *away) == [], "the primary alone knows that it is bad"
     long = {"kind": "long-id", "path": "plain"}
     said = line("bare", 0, kind="long-id", path="plain", error="ServiceBusError")

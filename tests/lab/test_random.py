@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-SEEDS = (3, 6, 61, 212, 231)
+SEEDS = (6, 61, 212, 231, 2682)
 AT_A_TIME = 2  # two cores
 
 

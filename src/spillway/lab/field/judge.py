@@ -251,10 +251,9 @@ class Judge:
                     self._blame("a bad message is its caller's error", f"{told}, where the bare SDK says {expected}")
             elif not ill and told.error != expected:
                 self._blame("a bad message is its caller's error", f"{told}, where the bare SDK says {expected}")
-            elif told.error == "BacklogUnavailableError" and not health.of_secondary(
-                told.begin_s - GRACE_S, told.end_s
-            ):
-                self._blame("a bad message is its caller's error", f"{told}; the secondary was well all the time")
+            elif told.error == "BacklogUnavailableError" and not self._is_starved(told.begin_s, told.end_s):
+                if not health.of_secondary(told.begin_s - GRACE_S, told.end_s):
+                    self._blame("a bad message is its caller's error", f"{told}; the secondary was well all the time")
 
     def _is_bad(self, told: Told) -> bool:
         """By the word of the bare SDK on the same message."""
