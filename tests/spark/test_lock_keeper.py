@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -38,6 +39,13 @@ for chunk in Reception(connection_pool(), chosen, LockedPartition(chosen.entitie
     print(*[message.lock_token for message in chunk], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """The path of a socket has a hundred bytes, and those of pytest's directories are longer with several processes."""
+    with tempfile.TemporaryDirectory(prefix="keeper") as directory:
+        yield Path(directory)
 
 
 def options(bus: Bus, entity: str, **given: str) -> ReadOptions:
@@ -143,9 +151,9 @@ def test_no_key_is_where_others_could_read_it(bus: Bus, executor: "subprocess.Po
 
 
 def test_a_directory_that_others_may_enter_is_not_used_and_the_worker_renews_itself(
-    bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bus: Bus, short_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = KeeperPlace(process_id(), str(tmp_path))
+    place = KeeperPlace(process_id(), str(short_path))
     place.directory.mkdir()
     place.directory.chmod(0o755)
     with pytest.raises(KeeperUnavailable, match="is not a directory that this user alone may enter"):
@@ -167,8 +175,8 @@ def serving(place: KeeperPlace, pool: ConnectionPool, **bounds: float) -> object
     return pool.start(LockKeeper(place, pool, **bounds).serve(listening))  # type: ignore[arg-type]
 
 
-def test_a_keeper_with_nothing_to_keep_ends_and_the_next_locks_start_another(bus: Bus, tmp_path: Path) -> None:
-    place = KeeperPlace(process_id(), str(tmp_path))
+def test_a_keeper_with_nothing_to_keep_ends_and_the_next_locks_start_another(bus: Bus, short_path: Path) -> None:
+    place = KeeperPlace(process_id(), str(short_path))
     pool = connection_pool()
     serving(place, pool, idle_s_max=0.0)
     wait_for(lambda: not place.socket.exists())
@@ -180,8 +188,8 @@ def test_a_keeper_with_nothing_to_keep_ends_and_the_next_locks_start_another(bus
         assert place.listen() is None
 
 
-def test_a_keeper_takes_only_so_many_locks(bus: Bus, tmp_path: Path) -> None:
-    place = KeeperPlace(process_id(), str(tmp_path))
+def test_a_keeper_takes_only_so_many_locks(bus: Bus, short_path: Path) -> None:
+    place = KeeperPlace(process_id(), str(short_path))
     pool = connection_pool()
     serving(place, pool, locks_max=2)
     tokens = [uuid.uuid4() for _ in range(3)]
