@@ -145,7 +145,7 @@ def test_no_key_is_where_others_could_read_it(bus: Bus, executor: "subprocess.Po
     connection_pool().run(KeeperClient(place).keep(chosen.access, queue, tokens, 1.0, 300.0, None))
     assert place.directory.stat().st_mode & 0o777 == 0o700
     assert [path for path in place.directory.iterdir() if path.is_file()] == []  # sockets alone
-    lines = subprocess.run(["ps", "-A", "-o", "args"], capture_output=True, text=True, check=True).stdout
+    lines = subprocess.run(["ps", "-A", "-ww", "-o", "args"], capture_output=True, text=True, check=True).stdout
     (line,) = [line for line in lines.splitlines() if "lock_keeper" in line and f" {executor.pid} " in line]
     assert bus.broker.connection_string not in lines and "SharedAccessKey" not in line
 
