@@ -532,6 +532,16 @@ def test_a_frame_of_more_elements_than_the_owner_allows_closes_the_connection() 
     assert condition(closed.error) == "amqp:decode-error"
 
 
+def test_every_frame_may_have_as_many_elements_as_the_owner_allows() -> None:
+    script = opened(ConnectionOptions("us", elements_max=120))
+    for handle in range(5):
+        properties: dict[object, object] = {Symbol("many"): [True] * 60}
+        script.frame(
+            0, Attach(f"l{handle}", handle, True, source=Source("a"), target=Target("b"), properties=properties)
+        )
+        assert isinstance(script.events[-1], AttachRequested)
+
+
 def test_a_link_with_an_endless_name_ends_its_session() -> None:
     script = opened()
     script.frame(0, Attach("n" * 1_025, 0, True, source=Source("a"), target=Target("b")))

@@ -44,6 +44,9 @@ DEPTH_MAX: Final = 32
 # An array of null, true, false, uint0, ulong0 or list0 costs no bytes per element (CVE-2012-4458 and its descendants).
 ZERO_WIDTH_COUNT_MAX: Final = 256
 
+SHORT_TEXT: Final = 0xA1  # of at most 255 bytes: most values of a message are that
+NO_TEXT: Final = "text that is not UTF-8, or a symbol that is not ASCII"
+
 _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
@@ -87,6 +90,9 @@ def decode_value(data: bytes, at: int, end: int, budget: Budget) -> tuple[object
     if at >= end:
         raise DecodeError("a value is missing")
     code = data[at]
+    if code == SHORT_TEXT and at + 1 < end and at + 2 + data[at + 1] <= end:
+        after = at + 2 + data[at + 1]
+        return _text(data, at + 2, after), after
     if code != 0:
         return _decode_body(data, code, at + 1, end, budget)
     budget.enter()
@@ -219,12 +225,19 @@ def _variable_span(data: bytes, code: int, at: int, end: int) -> tuple[int, int]
 def _decode_variable(data: bytes, code: int, at: int, after: int) -> object:
     if code == 0xA0 or code == 0xB0:
         return data[at:after]
+    if code != 0xA3 and code != 0xB3:
+        return _text(data, at, after)
     try:
-        if code == 0xA3 or code == 0xB3:
-            return Symbol(data[at:after].decode("ascii"))
+        return Symbol(data[at:after].decode("ascii"))
+    except UnicodeDecodeError:
+        raise DecodeError(NO_TEXT) from None
+
+
+def _text(data: bytes, at: int, after: int) -> str:
+    try:
         return data[at:after].decode("utf-8")
     except UnicodeDecodeError:
-        raise DecodeError("text that is not UTF-8, or a symbol that is not ASCII") from None
+        raise DecodeError(NO_TEXT) from None
 
 
 def _compound_span(data: bytes, code: int, at: int, end: int) -> tuple[int, int, int]:
@@ -324,6 +337,10 @@ def skip_value(data: bytes, at: int, end: int, budget: Budget) -> int:
     if at >= end:
         raise DecodeError("a value is missing")
     code = data[at]
+    if code == SHORT_TEXT and at + 1 < end and at + 2 + data[at + 1] <= end:
+        after = at + 2 + data[at + 1]
+        _text(data, at + 2, after)
+        return after
     if code != 0:
         return _skip_body(data, code, at + 1, end, budget)
     budget.enter()

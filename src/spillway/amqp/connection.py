@@ -8,7 +8,7 @@ state is the table in `rules`, which a test walks.
 from typing import TYPE_CHECKING, Final, Protocol
 
 from spillway.amqp import states
-from spillway.amqp.codec import FRAME_ELEMENTS_MAX, Budget
+from spillway.amqp.codec import DEPTH_MAX, FRAME_ELEMENTS_MAX, Budget
 from spillway.amqp.errors import CONNECTION, FRAMING_ERROR, INVALID_FIELD, AmqpError, ProtocolError, error_from
 from spillway.amqp.events import (
     ConnectionClosed,
@@ -141,6 +141,7 @@ class Connection:
         self._out_bytes: int = 0
         self._held: list[bytes] = []  # client: everything behind SASL, until that has gone well
         self._is_holding = False
+        self._budget = Budget(self.options.elements_max)  # of the next frame
         self._is_open_sent = False
         self._is_closed_told = False
         self._now_ms: int = now_ms
@@ -453,7 +454,10 @@ class Connection:
             if self.state == states.CLOSE_SENT:
                 return
             raise ProtocolError(CONNECTION, FRAMING_ERROR, "A SASL frame after SASL.")
-        body, at = decode_body(frame, Budget(self.options.elements_max))
+        budget = self._budget
+        if budget.elements_left != self.options.elements_max or budget.depth_left != DEPTH_MAX:
+            budget = self._budget = Budget(self.options.elements_max)  # the usual frames cost nothing of it
+        body, at = decode_body(frame, budget)
         if self.state == states.OPENED:
             session = self.sessions_by_remote_channel.get(frame.channel)
             if session is None or session.state != states.SESSION_MAPPED:

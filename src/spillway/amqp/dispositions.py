@@ -24,7 +24,9 @@ class DispositionRun:
 
     def extend(self, delivery_id: int, settled: bool, state: DeliveryState | None) -> bool:
         """Take the delivery in, if one frame can say it too."""
-        if delivery_id != (self.last + 1) & MASK or settled != self.settled or not is_said_alike(self.state, state):
+        if delivery_id != (self.last + 1) & MASK or settled != self.settled:
+            return False
+        if state is not self.state and not is_said_alike(self.state, state):
             return False
         self.last = delivery_id
         return True

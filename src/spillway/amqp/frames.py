@@ -79,18 +79,22 @@ class FrameParser:
 
     def next_header(self) -> bytes | None:
         """The next eight bytes as a protocol header, None until they are there."""
-        if not self._has(HEADER_SIZE):
-            return None
         at = self._at
+        left = len(self._data) - at
+        if left < HEADER_SIZE:
+            self._wait_for(HEADER_SIZE, left)
+            return None
         self._at += HEADER_SIZE
         return self._data[at : self._at]
 
     def next(self) -> Frame | None:
         """The next whole frame, None until more bytes come."""
-        if not self._has(HEADER_SIZE):
-            return None
         data = self._data
         at = self._at
+        left = len(data) - at
+        if left < HEADER_SIZE:
+            self._wait_for(HEADER_SIZE, left)
+            return None
         size = (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]
         body = 4 * data[at + 4]
         kind = data[at + 5]
@@ -100,24 +104,21 @@ class FrameParser:
             raise ProtocolError(CONNECTION, FRAMING_ERROR, "a frame whose body begins outside of it")
         if kind > SASL:
             raise ProtocolError(CONNECTION, FRAMING_ERROR, f"a frame of unknown type {kind}")
-        if not self._has(size):
+        if left < size:
+            self._wait_for(size, left)
             return None
         self._at = at + size
         return Frame(kind, (data[at + 6] << 8) | data[at + 7], data, at + body, at + size)
 
-    def _has(self, size: int) -> bool:
-        """Whether `size` bytes can be read from `_data`; if not, what is there waits in `_pending` for the rest."""
-        left = len(self._data) - self._at
-        if left >= size:
-            return True
+    def _wait_for(self, size: int, left: int) -> None:
+        """Fewer than `size` bytes are `left` in `_data`: they wait in `_pending` for the rest."""
         if self._pending:
-            return False  # still the same unfinished frame: what it needs is known
+            return  # still the same unfinished frame: what it needs is known
         self._needed = size
         if left > 0:
             self._pending += self._data[self._at :]
             self._data = b""
             self._at = 0
-        return False
 
 
 def decode_performative(data: bytes, at: int, end: int, budget: Budget) -> tuple[Performative, int]:
@@ -152,9 +153,11 @@ def decode_general(data: bytes, at: int, end: int, budget: Budget) -> tuple[Perf
 def decode_body(frame: Frame, budget: Budget) -> tuple[Performative, int]:
     """`decode_performative` of a frame, which also holds frame type and body together."""
     body, after = decode_performative(frame.data, frame.at, frame.end, budget)
+    if isinstance(body, Transfer) and frame.kind == AMQP:
+        return body, after
     if isinstance(body, SaslBody) != (frame.kind == SASL):
         raise DecodeError("a SASL body in an AMQP frame, or the other way round")
-    if after != frame.end and not isinstance(body, Transfer):
+    if after != frame.end:
         raise DecodeError("bytes behind a performative that has no payload")
     return body, after
 

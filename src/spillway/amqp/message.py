@@ -194,8 +194,11 @@ def split_sections(raw: bytes, budget: Budget) -> Sections:
     highest = 0  # code so far
     while at < end:
         start = at
-        code, at = _section_code(raw, at, end, budget)
-        if at - start != 3:
+        if at + 3 <= end and raw[at] == 0x00 and raw[at + 1] == 0x53 and HEADER <= raw[at + 2] <= FOOTER:
+            code = raw[at + 2]
+            at += 3
+        else:
+            code, at = _section_code(raw, at, end, budget)
             sections.is_plain = False
         if code > highest:
             if sections.body_kind != 0 and code <= AMQP_VALUE:
@@ -228,15 +231,11 @@ def split_sections(raw: bytes, budget: Budget) -> Sections:
 
 
 def _section_code(raw: bytes, at: int, end: int, budget: Budget) -> tuple[int, int]:
-    """The descriptor code of the section at `at`, and where its value begins."""
-    if at + 3 <= end and raw[at] == 0x00 and raw[at + 1] == 0x53:
-        code = raw[at + 2]
-        at += 3
-    else:
-        if at >= end or raw[at] != 0x00:
-            raise DecodeError("a message section without a descriptor")
-        descriptor, at = decode_value(raw, at + 1, end, budget)
-        code = code_of(descriptor)
+    """The code of a descriptor that is no smallulong, as few write it, and where the section's value begins."""
+    if at >= end or raw[at] != 0x00:
+        raise DecodeError("a message section without a descriptor")
+    descriptor, at = decode_value(raw, at + 1, end, budget)
+    code = code_of(descriptor)
     if code < HEADER or code > FOOTER:
         raise DecodeError("an unknown message section")
     return code, at
@@ -305,8 +304,9 @@ def _compound_header(raw: bytes, at: int, end: int, narrow: int) -> tuple[int, i
         count = raw[at + 2]
         at += 3
     elif at + 9 <= end and raw[at] == narrow + 0x10:
-        after = at + 5 + read_u32(raw, at + 1)
-        count = read_u32(raw, at + 5)
+        # Twice `read_u32`, for every section of a message.
+        after = at + 5 + (raw[at + 1] << 24 | raw[at + 2] << 16 | raw[at + 3] << 8 | raw[at + 4])
+        count = raw[at + 5] << 24 | raw[at + 6] << 16 | raw[at + 7] << 8 | raw[at + 8]
         at += 9
     else:
         raise DecodeError("a message section of a wrong type, or cut short")
