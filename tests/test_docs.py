@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import typer.main
 
 from spillway.cli.app import make_app
@@ -44,7 +45,8 @@ def commands() -> dict[str, Any]:
     app: Any = typer.main.get_command(make_app())
     for name, command in app.commands.items():
         if hasattr(command, "commands"):
-            found |= {f"{name} {verb}": each for verb, each in command.commands.items()}
+            context = typer.Context(command)
+            found |= {f"{name} {verb}": command.get_command(context, verb) for verb in command.list_commands(context)}
         else:
             found[name] = command
     return found

@@ -226,8 +226,9 @@ def test_the_module_prints_its_summary_and_one_line_of_what_is_wrong(
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("capture: there is no entity 'nowhere' in this namespace (")
     assert main([*line, "a,,b"]) == 2
-    with pytest.raises(SystemExit):
-        main([*line, queue, "--watch", "--available-now"])
+    capsys.readouterr()
+    assert main([*line, queue, "--watch", "--available-now"]) == 2
+    assert capsys.readouterr().err == "capture: --available-now and --watch: give one of them\n"
 
 
 def test_the_schema_of_the_files_is_that_of_the_source(spark: "SparkSession") -> None:

@@ -324,7 +324,7 @@ def test_what_is_wrong_is_said_before_spark_starts(
         ({"day": "2026-11-02..2026-11-01"}, "lies before"),
         ({"grace_s": -1.0}, "grace: seconds"),
         ({"closed_after_s": 1e9}, "closed-after: seconds"),
-        ({"file_mb": 0}, "file-mb: from 1"),
+        ({"file_mb": 0}, "file-mb: a whole number from 1"),
         ({"captured": str(tmp_path / "nothing")}, "no capture has written there"),
     )
     for wrong, said in wrongs:

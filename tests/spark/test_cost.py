@@ -192,7 +192,7 @@ def test_a_submitted_job_says_in_one_line_what_is_wrong(
     monkeypatch.setenv("SPILLWAY_CONNECTION_STRING", "Endpoint=sb://x;SharedAccessKey=hidden")
     assert metering.main(["--open-day", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("spillway: SPILLWAY_CONNECTION_STRING: ") and "hidden" not in said
+    assert said.startswith("metering: SPILLWAY_CONNECTION_STRING: ") and "hidden" not in said
     assert metering.main(["--ledger", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
     assert "none is no directory" in capsys.readouterr().err
     write_sealed(tmp_path / "data", rows_of_two_months()[:9])

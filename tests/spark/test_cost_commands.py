@@ -120,7 +120,7 @@ def test_what_is_wrong_is_one_line_and_status_two(words: list[str], said: str) -
 def test_a_broker_that_is_to_be_asked_must_be_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPILLWAY_CONNECTION_STRING", raising=False)
     said = refused("metering", "--out", str(tmp_path / "out"), "--open-day", "-")
-    assert said == "--open-day -: SPILLWAY_CONNECTION_STRING is not set"
+    assert said == "pipeline metering: --open-day -: SPILLWAY_CONNECTION_STRING is not set"
 
 
 def test_metering_without_a_ledger_says_what_to_give(spark: "SparkSession", tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from spillway.cli.app import make_app
 from spillway.cli.errors import CommandError
 from spillway.client import OutgoingMessage, connect
+from spillway.spark.jobs.job import JOBS
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.session import check_spark
@@ -27,7 +28,6 @@ from tests.spark.event_files import Writer
 from tests.spark.ledgers import write_sealed
 from tests.spark.test_charges import row
 
-JOBS = ("syphon", "capture", "replay", "metering", "cost", "availability", "compact")
 KEY = "bm90IHRoZSBrZXkgb2YgYW55Ym9keSwgMzIgYnl0ZXM="
 Typed = list[str]
 

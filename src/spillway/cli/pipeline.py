@@ -1,16 +1,47 @@
-"""`spillway pipeline`: the jobs on Spark, embedded in this process."""
+"""`spillway pipeline`: the jobs on Spark, embedded in this process. Each is declared in its own module, and a command
+is made of that when it is asked for: `spillway --help` loads none of them.
+"""
+
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from spillway.cli.pipeline_availability import availability
-from spillway.cli.pipeline_capture import capture, replay
-from spillway.cli.pipeline_compact import compact
-from spillway.cli.pipeline_cost import cost, metering, what_if
-from spillway.cli.pipeline_syphon import syphon
+from spillway.cli.errors import UsageError
+from spillway.cli.pipeline_job import command_of
+from spillway.cli.pipeline_what_if import what_if
 
-group = typer.Typer(
-    no_args_is_help=True,
-)
+
+class Jobs(TyperGroup):
+    """The commands that stand here, and one for each job."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from spillway.spark.jobs.job import JOBS
+
+        return [*JOBS, *(name for name in self.commands if name not in JOBS)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        from spillway.spark.jobs.job import JOBS
+
+        # One that nobody knows loads all of them: the parser says which of the commands come near.
+        for name in [cmd_name] if cmd_name in {*JOBS, *self.commands} else JOBS:
+            if name not in self.commands:
+                self.commands[name] = self._made(name)
+        return self.commands.get(cmd_name)
+
+    def _made(self, name: str) -> Any:
+        from spillway.spark.jobs.job import find_job
+
+        try:
+            job = find_job(name)
+        except ImportError as error:
+            raise UsageError(f"pipeline: {error}: pip install 'spillway[spark]'") from None
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(name)(command_of(job))
+        return typer.main.get_command(app)
+
+
+group = typer.Typer(no_args_is_help=True, cls=Jobs)
 
 
 @group.callback()
@@ -18,11 +49,4 @@ def pipeline() -> None:
     """The jobs on Spark: they run in this process, or by spark-submit on a cluster (pip install 'spillway[spark]')."""
 
 
-group.command("syphon")(syphon)
-group.command("capture")(capture)
-group.command("compact")(compact)
-group.command("replay")(replay)
-group.command("metering")(metering)
-group.command("cost")(cost)
 group.command("what-if")(what_if)
-group.command("availability")(availability)

@@ -4,7 +4,6 @@
 aside and why. Everything is made anew by every run, from the files alone: a run that was killed is run again.
 """
 
-import argparse
 import json
 import shutil
 import sys
@@ -12,11 +11,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.model.texts import count_text
 from spillway.spark.billing.ledger_checks import checked, counted
 from spillway.spark.billing.metering_inputs import Inputs, LedgerDirectory, MeteringError, find_sealed
+from spillway.spark.jobs.job import Job
+from spillway.spark.jobs.option import Option
 from spillway.spark.outages.availability_picture import SLOTS, Window
 from spillway.spark.outages.availability_report import text_of, windows_of, write_report
 from spillway.spark.outages.availability_summary import AvailabilitySummary
@@ -24,7 +25,6 @@ from spillway.spark.outages.entity_outages import CLOCKS_US
 from spillway.spark.outages.event_lines import find_files
 from spillway.spark.outages.order_and_duplicates import CapturedError, captured, histories, judged
 from spillway.spark.outages.timelines import processes_of, read_events, stories_of, timed
-from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.preflight import check_writable, to_mend
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
@@ -44,16 +44,81 @@ class AvailabilityError(ValueError):
     """What was asked cannot be done, and why; the user's to mend."""
 
 
+def parse_ledger(text: str) -> tuple[str, Path]:
+    """`NAME=DIR`, or DIR alone."""
+    name, equals, rest = text.partition("=")
+    return (name.strip().lower(), Path(rest)) if equals and "/" not in name else ("", Path(text))
+
+
 @dataclass(frozen=True)
 class AvailabilityConfig:
-    out: Path
-    events: tuple[Path, ...]
-    ledgers: tuple[tuple[str, Path], ...] = ()  # with the name that the pairing has for the namespace, or ""
-    captured: str | None = None
-    sender: str | None = None  # SQL expressions over the captured columns
-    position: str | None = None
-    histories: Path | None = None
-    report: Path | None = None
+    """What to tell outages from, and where to write them."""
+
+    out: Annotated[
+        Path,
+        Option(
+            "DIR",
+            "Where the tables and the quarantine go.",
+            more="A directory that is empty, not there yet, or of an earlier run.",
+        ),
+    ]
+    events: Annotated[
+        tuple[Path, ...],
+        Option(
+            "DIR",
+            "Directory or file of events that processes wrote.",
+            is_repeated=True,
+            more="Of any number of processes and days; `.jsonl` or `.jsonl.gz`.",
+        ),
+    ]
+    ledgers: Annotated[
+        tuple[tuple[str, Path], ...],
+        Option(
+            "[NAME=]DIR",
+            "Sealed days of a broker: its data directory, or the `ledger` inside.",
+            name="ledger",
+            parse=parse_ledger,
+            is_repeated=True,
+            more="See [ledger.md](ledger.md). `NAME` is what the pairing calls the namespace, if the broker calls it "
+            "something else: backlog queues are `NAME/x-servicebus-transfer/0`.",
+        ),
+    ] = ()
+    captured: Annotated[
+        str | None,
+        Option(
+            "PATH",
+            "Parquet of what the primary stored, with `entity`, `sequence_number` and `message_id`.",
+            more="Duplicates are told from it.",
+        ),
+    ] = None
+    sender: Annotated[
+        str | None,
+        Option(
+            "SQL",
+            "Who sent a captured message, out of its columns.",
+            more="An expression like `application_properties['producer']` or `session_id`.",
+        ),
+    ] = None
+    position: Annotated[
+        str | None,
+        Option(
+            "SQL",
+            "The number that a captured message has among its sender's.",
+            more="An expression over its columns. Without it order is not judged.",
+        ),
+    ] = None
+    histories: Annotated[
+        Path | None,
+        Option(
+            "DIR",
+            "What the clients of `spillway lab --keep DIR` wrote down.",
+            more="Order and duplicates are told from it.",
+        ),
+    ] = None
+    report: Annotated[
+        Path | None,
+        Option("FILE", "Write a page of HTML that needs nothing else, with the timeline as a picture."),
+    ] = None
 
 
 def run_here(config: AvailabilityConfig, master: str | None = None) -> AvailabilitySummary:
@@ -390,34 +455,21 @@ def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f} s"
 
 
-def parse_ledger(text: str) -> tuple[str, Path]:
-    """`NAME=DIR`, or DIR alone."""
-    name, equals, rest = text.partition("=")
-    return (name.strip().lower(), Path(rest)) if equals and "/" not in name else ("", Path(text))
+def text_of_summary(summary: AvailabilitySummary) -> str:
+    """For a file or a pipe; a terminal has a table with lines (cli/pipeline_availability.py)."""
+    return "\n".join(["\t".join(row) for row in table_of(summary)] + words_of(summary))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=APP, description="Outages out of a pairing's events (docs/pipeline.md).")
-    parser.add_argument("--events", action="append", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--ledger", action="append", default=[], type=parse_ledger, metavar="[NAME=]DIR")
-    parser.add_argument("--captured", metavar="PATH")
-    parser.add_argument("--sender", metavar="SQL")
-    parser.add_argument("--position", metavar="SQL")
-    parser.add_argument("--histories", type=Path, metavar="DIR")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--report", type=Path, metavar="FILE")
-    parser.add_argument("--json", action="store_true")
-    given = vars(parser.parse_args(arguments))
-    is_json = given.pop("json")
-    given["events"], given["ledgers"] = tuple(given["events"]), tuple(given.pop("ledger"))
-    try:
-        summary = run_here(AvailabilityConfig(**given))
-    except (OptionError, AvailabilityError, SparkMissing) as error:
-        sys.stderr.write(f"spillway: {error}\n")
-        return 1 if isinstance(error, SparkMissing) else 2
-    lines = ["\t".join(row) for row in table_of(summary)] + words_of(summary)
-    print(json.dumps(asdict(summary)) if is_json else "\n".join(lines))
-    return 0
+JOB: Final = Job(
+    "availability",
+    "Tell outages from the events of a pairing: how long, how many messages, in which order they came home.",
+    AvailabilityConfig,
+    run_here,
+    text_of_summary,
+    (SparkMissing,),
+    (AvailabilityError,),
+)
+main: Final = JOB.main
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ read back, and what was read back is settled by its lock tokens, on executors. W
 that come again, and rows that are copies of them: `captured` (spark/captured.py) has each message once.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -17,14 +16,16 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.client import ClientError, parse_connection_string
 from spillway.model.texts import count_text
-from spillway.spark.platform.access import SECRET, OptionError, access_options
+from spillway.spark.jobs.job import CaFile, ConnectionString, Job, Secret
+from spillway.spark.jobs.option import Option, check_options
+from spillway.spark.platform.access import OptionError, access_options
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
@@ -36,7 +37,7 @@ from spillway.spark.platform.session import Say, build_session, check_spark, say
 from spillway.spark.source.deduplicated_view import DAY_OF
 from spillway.spark.source.lake import DAY, ENTITY, MOMENT, OURS, Lake
 from spillway.spark.source.leftovers import Leftovers
-from spillway.spark.source.options import MANUAL, PEEK_LOCK, ReadOptions, read_options
+from spillway.spark.source.options import MANUAL, PEEK_LOCK, ReadOptions, entities_of, read_options
 from spillway.spark.source.settle_after_write import FILE, RESULT, die_when_received, settle_after_write
 from spillway.syphon.crash import AT
 
@@ -74,26 +75,106 @@ class CaptureError(RuntimeError):
 class CaptureConfig:
     """`secret` is `env:NAME` or `file:PATH`; a `connection_string` may be given instead."""
 
-    entities: tuple[str, ...]
-    out: str
-    secret: str = ""
-    connection_string: str = field(default="", repr=False)
-    ca_file: str = ""
-    sessions: str = ""
-    checkpoint: str = ""
-    watch: bool = False
-    max_messages: int = BATCH_MESSAGES
+    entities: Annotated[
+        tuple[str, ...],
+        Option(
+            "NAMES",
+            "Queues, `topic/subscriptions/name`, `queue/$deadletterqueue`, with commas between them, or a JSON list.",
+            name="entity",
+            parse=entities_of,
+            more="Write a name the same way every time: it is in the paths, and the view tells messages by it.",
+        ),
+    ]
+    out: Annotated[
+        str,
+        Option(
+            "DIR",
+            "Where to write: a path, or a URL of a file system that Spark knows.",
+            more="A directory that holds something else is refused.",
+        ),
+    ]
+    secret: Secret = ""
+    connection_string: ConnectionString = field(default="", repr=False)
+    ca_file: CaFile = ""
+    sessions: Annotated[
+        str,
+        Option(
+            "IDS",
+            "Of entities with message sessions, which cannot be captured without: `*`, or ids with commas between "
+            "them.",
+        ),
+    ] = ""
+    checkpoint: Annotated[
+        str,
+        Option(
+            "DIR",
+            "Where the query keeps its place.",
+            default="inside of `--out`, one for each set of entities",
+            more="That of another query is refused.",
+        ),
+    ] = ""
+    watch: Annotated[
+        bool,
+        Option(
+            "",
+            "Go on until stopped by Ctrl-C or SIGTERM.",
+            more="They end it, with or without this, as they end the syphon.",
+        ),
+    ] = False
+    max_messages: Annotated[int, Option("N", "Messages of a batch.", 1, 10_000_000)] = BATCH_MESSAGES
     first_batch_messages: int = FIRST_BATCH_MESSAGES
-    partitions: int = 0  # of each entity; 0: as many as Spark has cores, shared out
-    patience_s: float = PATIENCE_S
-    # How long a batch may take. What a failed task has received is renewed as long, or until its process is given
-    # work of a later batch.
-    renew_s: float = RENEW_S
-    # Of a watch: how often to look, and how many messages of an entity have to wait, or for how long.
-    interval_s: float = INTERVAL_S
-    min_messages: int = 0  # 0: a full batch
-    max_wait_s: float = MAX_WAIT_S
+    partitions: Annotated[
+        int,
+        Option(
+            "N",
+            "Receivers of each entity; with 0 the cores are shared out.",
+            0,
+            1_000,
+            more="A watch then has one for each 25,000 of `--max-messages` at most.",
+        ),
+    ] = 0
+    patience_s: Annotated[
+        float, Option("SECONDS", "How long to wait for messages that are in somebody's lock.", 0, 86_400)
+    ] = PATIENCE_S
+    # What a failed task has received is renewed as long, or until its process is given work of a later batch.
+    renew_s: Annotated[
+        float,
+        Option(
+            "SECONDS",
+            "How long locks are renewed; a batch has to be settled by then.",
+            0,
+            86_400,
+            name="renew-seconds",
+        ),
+    ] = RENEW_S
+    interval_s: Annotated[
+        float,
+        Option(
+            "SECONDS",
+            "Between two looks of a watch.",
+            0,
+            86_400,
+            more="A batch begins at a look. While nothing comes, or too few, looks are ever rarer, to 15 s.",
+        ),
+    ] = INTERVAL_S
+    min_messages: Annotated[
+        int,
+        Option(
+            "N",
+            "Of a watch: how many messages of an entity have to wait before they are taken; 0 is a full batch.",
+            0,
+            10_000_000,
+            more="By their sequence numbers (gaps count). With 1 and `--interval 1` everything is in the lake within "
+            "seconds, in tens of thousands of files a day.",
+        ),
+    ] = 0
+    max_wait_s: Annotated[float, Option("SECONDS", "Of a watch: after how long fewer are taken.", 0, 86_400)] = (
+        MAX_WAIT_S
+    )
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks: crash points
+    available_now: Annotated[
+        bool, Option("", "Take what is there now, and end. That is so unless `--watch` is given.")
+    ] = False
 
 
 @dataclass
@@ -135,20 +216,11 @@ def check(config: CaptureConfig) -> ReadOptions:
     """What can be seen before Spark is started: options, the key, that entities are there and may be received from."""
     from spillway.spark.source.data_source import check_entities
 
-    if not config.entities:
-        raise OptionError("entity is missing: a queue, topic/subscriptions/name, or several with commas between them")
-    if not config.out.strip():
-        raise OptionError("out is missing: the directory to write to")
-    if not 0 <= config.partitions <= 1_000:
-        raise OptionError("partitions: from 1 to 1,000, or 0 for as many as there are cores")
-    if not 0 <= config.patience_s <= 86_400:
-        raise OptionError("patience: seconds from 0 to 86,400")
-    if not 0 <= config.interval_s <= 86_400:
-        raise OptionError("interval: seconds from 0 to 86,400")
-    if not 0 <= config.min_messages <= config.max_messages:
+    check_options(config)
+    if config.available_now and config.watch:
+        raise OptionError("--available-now and --watch: give one of them")
+    if config.min_messages > config.max_messages:
         raise OptionError("min-messages: from 1 to max-messages, or 0 for as many as these")
-    if not 0 <= config.max_wait_s <= 86_400:
-        raise OptionError("max-wait: seconds from 0 to 86,400")
     options = read_options(options_of(config), is_streaming=True)
     options.access.resolve()
     check_entities(options)
@@ -327,12 +399,6 @@ def text_of(summary: CaptureSummary) -> str:
     return "\n".join(lines)
 
 
-SECONDS: Final = {
-    "patience_s": "patience",
-    "renew_s": "renew_seconds",
-    "interval_s": "interval",
-    "max_wait_s": "max_wait",
-}
 ERRORS: Final = (CaptureError, NamespaceError, JobDirectoryError, SparkMissing, ClientError)
 
 
@@ -346,50 +412,15 @@ def run_here(config: CaptureConfig, master: str | None = None) -> CaptureSummary
         return capture.run()
 
 
-def parser() -> argparse.ArgumentParser:
-    """For spark-submit; `spillway pipeline capture` takes the same."""
-    found = argparse.ArgumentParser(prog="capture", description="Entities into Parquet (docs/pipeline.md).")
-    found.add_argument("--entity", required=True, help="queues or subscriptions, with commas between them")
-    found.add_argument("--out", required=True, help="directory, of any file system that Spark knows")
-    found.add_argument("--secret", default="", help=f"env:NAME or file:PATH; {SECRET} if nothing is given")
-    found.add_argument("--connection-string", default="")
-    found.add_argument("--ca-file", default="")
-    found.add_argument("--sessions", default="", help="* or ids")
-    found.add_argument("--checkpoint", default="")
-    found.add_argument("--watch", action="store_true")
-    found.add_argument("--available-now", action="store_true", help="what is there now, as without --watch")
-    found.add_argument("--interval", type=float, default=INTERVAL_S, help="seconds between two looks of a watch")
-    found.add_argument("--min-messages", type=int, default=0, help="that wait before a watch takes them; a full batch")
-    found.add_argument("--max-wait", type=float, default=MAX_WAIT_S, help="seconds until a watch takes fewer")
-    found.add_argument("--max-messages", type=int, default=BATCH_MESSAGES, help="in a batch")
-    found.add_argument("--partitions", type=int, default=0)
-    found.add_argument("--patience", type=float, default=PATIENCE_S)
-    found.add_argument("--renew-seconds", type=float, default=RENEW_S, help="how long locks are renewed")
-    found.add_argument("--json", action="store_true", help="the summary as the last line of stdout")
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    from spillway.spark.source.options import entities_of
-
-    asks = parser()
-    given = vars(asks.parse_args(arguments))
-    as_json = given.pop("json")
-    if given.pop("available_now") and given["watch"]:
-        asks.error("--available-now and --watch: give one of them")
-    for name, option in SECONDS.items():
-        given[name] = given.pop(option)
-    try:
-        entities = entities_of(given.pop("entity"))
-        summary = run_here(CaptureConfig(entities=entities, **given))
-    except OptionError as error:
-        sys.stderr.write(f"capture: {error}\n")
-        return 2
-    except ERRORS as error:
-        sys.stderr.write(f"capture: {error}\n")
-        return 1
-    print(json.dumps(asdict(summary)) if as_json else text_of(summary), flush=True)
-    return 0
+JOB: Final = Job(
+    "capture",
+    "Write the messages of entities to Parquet, by day and entity; settle each when it is on the disk.",
+    CaptureConfig,
+    run_here,
+    text_of,
+    ERRORS,
+)
+main: Final = JOB.main
 
 
 if __name__ == "__main__":

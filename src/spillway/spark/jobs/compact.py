@@ -9,19 +9,19 @@ appears in one step (source/compacted_days.py). Captures and readers go on meanw
 deleted by a run that comes later, after the grace time.
 """
 
-import argparse
-import json
 import math
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.model.texts import count_text
+from spillway.spark.jobs.job import Job
+from spillway.spark.jobs.option import Option, check_options
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import FoundFile, JobDirectoryError
@@ -65,12 +65,36 @@ class CompactError(RuntimeError):
 
 @dataclass(frozen=True)
 class CompactConfig:
-    captured: str
-    day: str = ""  # 2026-11-16, or 2026-11-01..2026-11-16; nothing: all that are over
-    closed_after_s: float = CLOSED_AFTER_S
-    grace_s: float = GRACE_S
-    file_mb: int = FILE_MB
-    dry_run: bool = False
+    """Which days of a lake to compact."""
+
+    captured: Annotated[str, Option("DIR", "What a capture has written, or is writing.")]
+    day: Annotated[
+        str,
+        Option(
+            "DAY",
+            "Only `2026-11-16`, or `2026-11-01..2026-11-16`, in UTC.",
+            default="all days that are over and have something new",
+        ),
+    ] = ""
+    closed_after_s: Annotated[
+        float, Option("SECONDS", "How long after its end, in UTC, a day is over.", 0, SECONDS_MAX)
+    ] = CLOSED_AFTER_S
+    grace_s: Annotated[
+        float,
+        Option(
+            "SECONDS",
+            "How long replaced files are kept for readers.",
+            0,
+            SECONDS_MAX,
+            more="With 0 they are deleted at once: only if nobody reads.",
+        ),
+    ] = GRACE_S
+    file_mb: Annotated[
+        int, Option("N", "Size of a file, about.", 1, 10_000, more="A file has one entity: each has at least one.")
+    ] = FILE_MB
+    dry_run: Annotated[
+        bool, Option("", "Say which days would be compacted, with how many files; write and delete nothing.")
+    ] = False
 
 
 @dataclass
@@ -91,14 +115,8 @@ class CompactSummary:
 
 def check(config: CompactConfig) -> None:
     """What can be seen before Spark is started; a lake that only Spark can see is looked at later."""
-    if not config.captured.strip():
-        raise OptionError("captured is missing: the directory that a capture has written")
+    check_options(config)
     days_of(config.day)
-    for name, value in (("grace", config.grace_s), ("closed-after", config.closed_after_s)):
-        if not 0 <= value <= SECONDS_MAX:
-            raise OptionError(f"{name}: seconds from 0 to {SECONDS_MAX:,}")
-    if not 1 <= config.file_mb <= 10_000:
-        raise OptionError("file-mb: from 1 to 10,000")
     if local_path(config.captured) is not None:
         check_lake(Lake(None, config.captured))
 
@@ -321,35 +339,15 @@ def run_here(config: CompactConfig, master: str | None = None) -> CompactSummary
         return compact.run()
 
 
-def parser() -> argparse.ArgumentParser:
-    """For spark-submit; `spillway pipeline compact` takes the same."""
-    found = argparse.ArgumentParser(prog="compact", description="Days of a lake in few files (docs/pipeline.md).")
-    found.add_argument("--captured", required=True, help="the directory that a capture has written")
-    found.add_argument("--day", default="", help="2026-11-16, or 2026-11-01..2026-11-16; all that are over")
-    found.add_argument(
-        "--closed-after", type=float, default=CLOSED_AFTER_S, help="seconds after a day until it is over"
-    )
-    found.add_argument("--grace", type=float, default=GRACE_S, help="seconds that replaced files are kept")
-    found.add_argument("--file-mb", type=int, default=FILE_MB, help="size of a file, about")
-    found.add_argument("--dry-run", action="store_true")
-    found.add_argument("--json", action="store_true", help="the summary as the last line of stdout")
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = vars(parser().parse_args(arguments))
-    as_json = given.pop("json")
-    given["grace_s"], given["closed_after_s"] = given.pop("grace"), given.pop("closed_after")
-    try:
-        summary = run_here(CompactConfig(**given))
-    except OptionError as error:
-        sys.stderr.write(f"compact: {error}\n")
-        return 2
-    except ERRORS as error:
-        sys.stderr.write(f"compact: {error}\n")
-        return 1
-    print(json.dumps(asdict(summary)) if as_json else text_of(summary), flush=True)
-    return 0
+JOB: Final = Job(
+    "compact",
+    "Rewrite days that are over, sorted and each message once, while captures and readers go on.",
+    CompactConfig,
+    run_here,
+    text_of,
+    ERRORS,
+)
+main: Final = JOB.main
 
 
 if __name__ == "__main__":

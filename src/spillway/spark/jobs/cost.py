@@ -4,23 +4,23 @@
 runs: the same table and the same price lists give the same charges.
 """
 
-import argparse
 import json
 import re
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.model.texts import count_text
 from spillway.spark.billing.charges import PAIRING_LINES, Plan, Tariff
 from spillway.spark.billing.cost_summary import CENT, CostSummary, Sum, shown_cents
 from spillway.spark.billing.prices import MESSAGING_UNITS_MAX, PICO, PriceList, PriceListError, find_list
-from spillway.spark.jobs.metering import TABLE, parse_named, write_whole
-from spillway.spark.platform.access import OptionError
+from spillway.spark.jobs.job import Job
+from spillway.spark.jobs.metering import TABLE, parse_alias, parse_named, write_whole
+from spillway.spark.jobs.option import Option
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.preflight import check_writable, to_mend
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
@@ -185,10 +185,10 @@ def check_total(summary: CostSummary, plan: Plan, transfer: Decimal, is_all: boo
     assert not is_all or found == due, f"the lines come to {found} trillionths, the days to {due}"
 
 
-# -- for spark-submit ---------------------------------------------------------------------------------------------
+# -- the command and spark-submit ----------------------------------------------------------------------------------
 
 
-def make_tariff(prices: list[str], messaging_units: int, aliases: Mapping[str, str]) -> Tariff:
+def make_tariff(prices: Sequence[str], messaging_units: int, aliases: Mapping[str, str]) -> Tariff:
     """From `--prices LIST` and `--prices NAMESPACE=LIST`. `PriceListError`, `CostError`."""
     if not 1 <= messaging_units <= MESSAGING_UNITS_MAX:
         raise CostError(f"--messaging-units must be from 1 to {MESSAGING_UNITS_MAX}, not {messaging_units}")
@@ -202,25 +202,47 @@ def make_tariff(prices: list[str], messaging_units: int, aliases: Mapping[str, s
     return Tariff(default, of_namespace, messaging_units, aliases)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=APP, description="What a metered table costs (docs/cost.md).")
-    parser.add_argument("--metered", required=True, type=Path)
-    parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--prices", action="append", default=[], metavar="[NAMESPACE=]LIST")
-    parser.add_argument("--messaging-units", type=int, default=1)
-    parser.add_argument("--alias", action="append", default=[], metavar="NAME=NAMESPACE")
-    parser.add_argument("--month", default="")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    try:
-        aliases = dict(parse_named(text) for text in given.alias)
-        tariff = make_tariff(given.prices, given.messaging_units, aliases)
-        summary = run_here(CostConfig(given.metered, given.out, tariff, given.month))
-    except (OptionError, CostError, PriceListError, SparkMissing) as error:
-        sys.stderr.write(f"spillway: {error}\n")
-        return 1 if isinstance(error, SparkMissing) else 2
-    sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")
-    return 0
+@dataclass(frozen=True)
+class CostOptions:
+    """What is typed; `config` is what it means."""
+
+    metered: Annotated[Path, Option("DIR", "What `spillway pipeline metering --out DIR` made.")]
+    out: Annotated[
+        Path, Option("DIR", "Where the charges and the report go.", more="What an earlier run left there is replaced.")
+    ]
+    prices: Annotated[
+        tuple[str, ...],
+        Option(
+            "[NAMESPACE=]LIST",
+            "`standard`, `basic`, `premium` or a file; with a name, for that namespace alone.",
+            is_repeated=True,
+            default="`standard`",
+        ),
+    ] = ()
+    messaging_units: Annotated[
+        int, Option("COUNT", "Messaging units of a Premium namespace.", 1, MESSAGING_UNITS_MAX)
+    ] = 1
+    aliases: Annotated[
+        Mapping[str, str],
+        Option(
+            "NAME=NAMESPACE",
+            "The name of a primary in the paths of its backlog queues, and what its namespace is called.",
+            name="alias",
+            parse=parse_alias,
+            is_repeated=True,
+            gather=dict,
+            more="Such a name is like `localhost-5672`; the namespace's is that in the table.",
+        ),
+    ] = field(default_factory=dict)
+    month: Annotated[str, Option("YYYY-MM", "This month alone.", default="all of them")] = ""
+
+    def config(self) -> CostConfig:
+        tariff = make_tariff(self.prices, self.messaging_units, self.aliases)
+        return CostConfig(self.metered, self.out, tariff, self.month)
+
+
+def run_typed(options: CostOptions, master: str | None = None) -> CostSummary:
+    return run_here(options.config(), master)
 
 
 def words_of(summary: CostSummary) -> str:
@@ -242,6 +264,19 @@ def words_of(summary: CostSummary) -> str:
 def shown_list(amount: str) -> str:
     value = Decimal(amount)
     return f"{value.quantize(CENT, ROUND_HALF_UP):,}" if value >= 1 or not value else f"{value:.6f}"
+
+
+JOB: Final = Job(
+    "cost",
+    "Show what metered operations cost: a table, charges in Parquet and a page of HTML.\n\n"
+    "Prices are those of a dated list that has to be checked against your own: docs/cost.md.",
+    CostOptions,
+    run_typed,
+    words_of,
+    (SparkMissing,),
+    (CostError, PriceListError),
+)
+main: Final = JOB.main
 
 
 if __name__ == "__main__":

@@ -5,17 +5,16 @@ each day was made of. A day is done once: it is made again only if a file of it 
 whole.
 """
 
-import argparse
 import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.client.control import ControlClient, ControlError
 from spillway.model.texts import count_text
@@ -34,6 +33,8 @@ from spillway.spark.billing.metering_inputs import (
     stage_clients,
     stage_open_days,
 )
+from spillway.spark.jobs.job import Job
+from spillway.spark.jobs.option import Option
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.line_files import BadLine
@@ -261,7 +262,7 @@ def write_whole(path: Path, text: str) -> None:
     new.replace(path)
 
 
-# -- for spark-submit ---------------------------------------------------------------------------------------------
+# -- the command and spark-submit ----------------------------------------------------------------------------------
 
 
 def parse_named(text: str) -> tuple[str, str]:
@@ -270,40 +271,110 @@ def parse_named(text: str) -> tuple[str, str]:
     return (name.strip().lower(), rest) if equals and "/" not in name else ("", text)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog=APP, description="Ledgers into a table of what was done, by day (docs/cost.md)."
-    )
-    parser.add_argument("--ledger", action="append", default=[], metavar="[NAME=]DIR")
-    parser.add_argument("--client-ledger", action="append", default=[], type=Path, metavar="PATH")
-    parser.add_argument("--alias", action="append", default=[], metavar="NAME=NAMESPACE")
-    parser.add_argument("--open-day", action="store_true", help=f"ask the broker that {VARIABLE} leads to")
-    parser.add_argument("--ca-file", type=Path, default=None)
-    parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--strict", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    named = [parse_named(text) for text in given.ledger]
+def parse_directory(text: str) -> LedgerDirectory:
+    name, path = parse_named(text)
+    return LedgerDirectory(Path(path), name)
+
+
+def parse_alias(text: str) -> tuple[str, str]:
+    name, equals, namespace = text.partition("=")
+    if not (name and equals and namespace):
+        raise OptionError(f"--alias must be NAME=NAMESPACE, not '{text}'")
+    return name.lower(), namespace.lower()
+
+
+Brokers = list[tuple[str, Asks]]
+
+
+def broker_of_environment(name: str, place: str, ca_file: Path | None) -> Brokers:
+    """The one that the variable leads to. A data directory has keys that a job on a cluster does not read."""
+    if place != "-":
+        raise OptionError(
+            f"--open-day: only -, the broker that {VARIABLE} leads to; spillway pipeline takes directories"
+        )
     try:
-        brokers = (("", ControlClient(os.environ.get(VARIABLE, ""), given.ca_file)),) if given.open_day else ()
+        return [(name, ControlClient(os.environ.get(VARIABLE, ""), ca_file))]
     except ValueError as error:
-        sys.stderr.write(f"spillway: {VARIABLE}: {error}\n")
-        return 2
-    config = MeteringConfig(
-        brokers=brokers,
-        out=given.out,
-        ledgers=tuple(LedgerDirectory(Path(path), name) for name, path in named),
-        client_ledgers=tuple(given.client_ledger),
-        aliases=dict(parse_named(text) for text in given.alias),
-        is_strict=given.strict,
-    )
-    try:
-        summary = run_here(config)
-    except (OptionError, MeteringError, SparkMissing) as error:
-        sys.stderr.write(f"spillway: {error}\n")
-        return 1 if isinstance(error, SparkMissing) else 2
-    sys.stdout.write((json.dumps(asdict(summary)) if given.json else words_of(summary)) + "\n")
-    return 0
+        raise OptionError(f"{VARIABLE}: {error}") from None
+
+
+@dataclass(frozen=True)
+class MeteringOptions:
+    """What is typed; `config` is what it means."""
+
+    out: Annotated[
+        Path,
+        Option(
+            "DIR",
+            "Where the table, its `checkpoint` and the `quarantine` go.",
+            more="With `staged` rows that came over HTTP or from clients. Empty, not there yet, or made by this "
+            "job before.",
+        ),
+    ]
+    ledgers: Annotated[
+        tuple[LedgerDirectory, ...],
+        Option(
+            "[NAME=]DIR",
+            "A broker's data directory, or the `ledger` in it; `NAME`: what to call its namespace.",
+            name="ledger",
+            parse=parse_directory,
+            is_repeated=True,
+            more="A name is for two brokers that call theirs alike.",
+        ),
+    ] = ()
+    open_days: Annotated[
+        tuple[tuple[str, str], ...],
+        Option(
+            "[NAME=]DIR",
+            f"Ask the broker that serves `DIR` for days that are not sealed, as today; `-` for that of `{VARIABLE}`.",
+            name="open-day",
+            parse=parse_named,
+            is_repeated=True,
+            alone="-",
+            more="By spark-submit `-` alone, or no value.",
+        ),
+    ] = ()
+    client_ledgers: Annotated[
+        tuple[Path, ...],
+        Option(
+            "PATH",
+            "File or directory of ledgers that clients kept.",
+            name="client-ledger",
+            is_repeated=True,
+            more="`.jsonl` or `.jsonl.gz`, see below.",
+        ),
+    ] = ()
+    aliases: Annotated[
+        Mapping[str, str],
+        Option(
+            "NAME=NAMESPACE",
+            "What a namespace in clients' ledgers is called in the table.",
+            name="alias",
+            parse=parse_alias,
+            is_repeated=True,
+            gather=dict,
+        ),
+    ] = field(default_factory=dict)
+    is_strict: Annotated[bool, Option("", "Fail if any line or file had to be set aside.")] = False
+    ca_file: Annotated[
+        Path | None,
+        Option("FILE", "The certificate authority of brokers that are asked.", default="their data directory's"),
+    ] = None
+    find_brokers: Callable[[str, str, Path | None], Brokers] = broker_of_environment
+
+    def config(self) -> MeteringConfig:
+        return MeteringConfig(
+            out=self.out,
+            ledgers=self.ledgers,
+            client_ledgers=self.client_ledgers,
+            brokers=tuple(each for name, at in self.open_days for each in self.find_brokers(name, at, self.ca_file)),
+            aliases=self.aliases,
+            is_strict=self.is_strict,
+        )
+
+
+def run_typed(options: MeteringOptions, master: str | None = None) -> MeteringSummary:
+    return run_here(options.config(), master)
 
 
 def words_of(summary: MeteringSummary) -> str:
@@ -315,6 +386,19 @@ def words_of(summary: MeteringSummary) -> str:
     if summary.open_days:
         made.append(f"not over yet: {', '.join(summary.open_days)}")
     return "\n".join([*made, *summary.notes])
+
+
+JOB: Final = Job(
+    "metering",
+    "Make a table in Parquet of ledgers: one row for each day, namespace, entity and kind.\n\n"
+    "Only days that are new or have changed are read.",
+    MeteringOptions,
+    run_typed,
+    words_of,
+    (SparkMissing,),
+    (MeteringError,),
+)
+main: Final = JOB.main
 
 
 if __name__ == "__main__":

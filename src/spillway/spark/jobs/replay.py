@@ -9,19 +9,19 @@ checkpoint the plan and every step that was sent are written down, and a run tha
 Messages keep their ids, so that an entity with duplicate detection drops what a step that is repeated sends twice.
 """
 
-import argparse
 import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.client import ClientError, parse_connection_string
 from spillway.model.texts import count_text
-from spillway.spark.platform.access import SECRET, OptionError, access_options
+from spillway.spark.jobs.job import CaFile, ConnectionString, Job, Secret
+from spillway.spark.jobs.option import Option, check_options
+from spillway.spark.platform.access import OptionError, access_options
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
@@ -31,7 +31,7 @@ from spillway.spark.platform.reasons import reason_of
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 from spillway.spark.source.deduplicated_view import captured
 from spillway.spark.source.lake import Lake, days_of
-from spillway.spark.source.options import WriteOptions, write_options
+from spillway.spark.source.options import WriteOptions, entities_of, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -65,21 +65,61 @@ class ReplayError(RuntimeError):
 class ReplayConfig:
     """What of a capture to send, and where to. `secret` is `env:NAME` or `file:PATH`."""
 
-    captured: str
-    to: str
-    secret: str = ""
-    connection_string: str = field(default="", repr=False)
-    ca_file: str = ""
-    entities: tuple[str, ...] = ()  # none: all of them
-    day: str = ""  # 2026-11-16, or 2026-11-01..2026-11-16
-    since: str = ""  # ISO 8601; in UTC unless it says otherwise
-    until: str = ""
-    where: str = ""
-    checkpoint: str = ""
-    dry_run: bool = False
-    stamp: bool = False
-    partitions: int = 1
-    step_messages: int = STEP_MESSAGES
+    captured: Annotated[str, Option("DIR", "What a capture has written.")]
+    to: Annotated[str, Option("NAME", "Queue or topic to send to.")]
+    secret: Secret = ""
+    connection_string: ConnectionString = field(default="", repr=False)
+    ca_file: CaFile = ""
+    entities: Annotated[
+        tuple[str, ...],
+        Option("NAMES", "Only what was captured from these.", name="entity", parse=entities_of, default="all of them"),
+    ] = ()
+    day: Annotated[
+        str, Option("DAY", "Only what was enqueued on `2026-11-16`, or from `2026-11-01..2026-11-16`, in UTC.")
+    ] = ""
+    since: Annotated[
+        str,
+        Option("TIME", "Enqueued at this time or later; ISO 8601.", more="In UTC unless it says otherwise."),
+    ] = ""
+    until: Annotated[str, Option("TIME", "Enqueued before this time.")] = ""
+    where: Annotated[
+        str,
+        Option(
+            "SQL",
+            "Only rows of the view for which this is true.",
+            more="Like `\"subject = 'paid' AND application_properties['shop'] = '7'\"`.",
+        ),
+    ] = ""
+    checkpoint: Annotated[
+        str,
+        Option(
+            "DIR",
+            "Where the plan and the steps that were sent are written down, so that it can be started again.",
+            more="Without one a run that is started again sends everything again.",
+        ),
+    ] = ""
+    dry_run: Annotated[
+        bool,
+        Option(
+            "",
+            "Say how many messages of each entity and day would be sent; the destination is looked at, nothing is "
+            "sent.",
+            more="Not with `--checkpoint`.",
+        ),
+    ] = False
+    stamp: Annotated[
+        bool,
+        Option(
+            "",
+            "Add where and when each was enqueued, as application properties.",
+            more="`x-spillway-captured-namespace`, `-entity`, `-sequence-number` (a long) and `-enqueued-time` "
+            "(a timestamp).",
+        ),
+    ] = False
+    partitions: Annotated[int, Option("N", "Senders side by side; 1 keeps the order.", 1, 1_000)] = 1
+    step_messages: Annotated[
+        int, Option("N", "About how many messages between two notes in the checkpoint.", 1, 10_000_000)
+    ] = STEP_MESSAGES
 
 
 @dataclass(frozen=True)
@@ -143,14 +183,7 @@ def check(config: ReplayConfig) -> WriteOptions:
     """What can be seen before Spark is started: options, the key, that the destination may be sent to."""
     from spillway.spark.source.sink import check_destination
 
-    if not config.captured.strip():
-        raise OptionError("captured is missing: the directory that a capture has written")
-    if not config.to.strip():
-        raise OptionError("to is missing: the queue or topic to send to")
-    if not 1 <= config.partitions <= 1_000:
-        raise OptionError("partitions: from 1 to 1,000")
-    if not 1 <= config.step_messages <= 10_000_000:
-        raise OptionError("step-messages: from 1 to 10,000,000")
+    check_options(config)
     if config.dry_run and config.checkpoint:
         raise OptionError("dry-run sends nothing, so that there is nothing to write into a checkpoint")
     filters_of(config)
@@ -392,43 +425,15 @@ def run_here(config: ReplayConfig, master: str | None = None) -> ReplaySummary:
     return run(build_session(APP, master=master), config)
 
 
-def parser() -> argparse.ArgumentParser:
-    """For spark-submit; `spillway pipeline replay` takes the same."""
-    found = argparse.ArgumentParser(prog="replay", description="Captured messages, sent again (docs/pipeline.md).")
-    found.add_argument("--captured", required=True, help="the directory that a capture has written")
-    found.add_argument("--to", required=True, help="queue or topic")
-    found.add_argument("--secret", default="", help=f"env:NAME or file:PATH; {SECRET} if nothing is given")
-    found.add_argument("--connection-string", default="")
-    found.add_argument("--ca-file", default="")
-    found.add_argument("--entity", default="", help="only of these, with commas between them")
-    found.add_argument("--day", default="", help="2026-11-16, or 2026-11-01..2026-11-16")
-    found.add_argument("--since", default="", help="enqueued at this time or later")
-    found.add_argument("--until", default="", help="enqueued before this time")
-    found.add_argument("--where", default="", help="a condition in SQL")
-    found.add_argument("--checkpoint", default="")
-    found.add_argument("--dry-run", action="store_true")
-    found.add_argument("--stamp", action="store_true")
-    found.add_argument("--partitions", type=int, default=1)
-    found.add_argument("--step-messages", type=int, default=STEP_MESSAGES)
-    found.add_argument("--json", action="store_true", help="the summary as the last line of stdout")
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    from spillway.spark.source.options import entities_of
-
-    given = vars(parser().parse_args(arguments))
-    as_json, entity = given.pop("json"), given.pop("entity")
-    try:
-        summary = run_here(ReplayConfig(entities=entities_of(entity) if entity else (), **given))
-    except OptionError as error:
-        sys.stderr.write(f"replay: {error}\n")
-        return 2
-    except ERRORS as error:
-        sys.stderr.write(f"replay: {error}\n")
-        return 1
-    print(json.dumps(asdict(summary)) if as_json else text_of(summary), flush=True)
-    return 0
+JOB: Final = Job(
+    "replay",
+    "Send captured messages to a queue or topic again, with the ids they had.",
+    ReplayConfig,
+    run_here,
+    text_of,
+    ERRORS,
+)
+main: Final = JOB.main
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Rows of a task that dies are lost with it, so counts come from the tasks' own re
 the summary says what the brokers counted beside them.
 """
 
-import argparse
 import contextlib
 import json
 import shutil
@@ -23,11 +22,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.client import ClientError
 from spillway.model.texts import count_text
-from spillway.spark.platform.access import Access, OptionError, checked
+from spillway.spark.jobs.job import Job
+from spillway.spark.jobs.option import Option, check_options
+from spillway.spark.platform.access import Access, checked
 from spillway.spark.platform.connection_pool import NamespaceError, backlogs_of, connection_pool
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.preflight import check_writable, to_mend
@@ -61,21 +62,89 @@ class SyphonError(RuntimeError):
 class SyphonConfig:
     """`primary`, `secondary`: `env:NAME` or `file:PATH` with a connection string in it, or the string itself."""
 
-    primary: str = field(repr=False)
-    secondary: str = field(repr=False)
-    namespace_name: str = ""
-    backlog_queues: int = BACKLOG_QUEUES  # looked for by name where the key has not the right Manage
-    watch: bool = False
-    checkpoint: str = ""
-    batch_messages: int = BATCH_MESSAGES
-    partitions: int = 0  # 0: as many as Spark has cores
-    ttl: Ttl = "restart"
-    primary_ca_file: str = ""
-    secondary_ca_file: str = ""
+    primary: Annotated[
+        str,
+        Option(
+            "WHERE",
+            "`env:NAME` or `file:PATH`, where the primary's connection string is found, or the string itself.",
+            is_secret=True,
+            more="A name is looked up by each process that connects; on a cluster it must mean the same there.",
+        ),
+    ] = field(repr=False)
+    secondary: Annotated[
+        str,
+        Option(
+            "WHERE",
+            "The same for the namespace with the backlog queues.",
+            is_secret=True,
+            more="With the right Manage all of them are found by their name, and how deep they are is known; with "
+            "Listen alone the first `--backlog-queues` are looked for.",
+        ),
+    ] = field(repr=False)
+    namespace_name: Annotated[
+        str,
+        Option(
+            "NAME",
+            "What senders call the primary in backlog paths, if they were given a `namespace_name`.",
+            default="as its host says",
+        ),
+    ] = ""
+    backlog_queues: Annotated[
+        int, Option("N", "How many to look for where the key has not the right Manage.", 1, 1_000)
+    ] = BACKLOG_QUEUES
+    watch: Annotated[
+        bool,
+        Option(
+            "",
+            "Go on until stopped by Ctrl-C or SIGTERM.",
+            more="A look every second, less and less often while there is nothing, after three minutes every 15 "
+            "s, and every 10 s at messages that stay where they are. A look is an operation for each queue, "
+            "two with a connection string that is not for development: ten queues idle for a month are 1.7 "
+            "or 3.5 million. A namespace that is away is waited for; at the start also until there is a "
+            "backlog queue. Those that are made after the first one was found are not looked at: pair once, "
+            "then start the watch. A query that dies is started again, unless it does so five times in a row "
+            "within a minute each.",
+        ),
+    ] = False
+    checkpoint: Annotated[
+        str,
+        Option(
+            "DIR",
+            "Where the query keeps its place.",
+            default="a temporary directory",
+            more="What counts is what is in the backlog, so none is needed. On a cluster give a directory that "
+            "driver and executors share, then the reports of tasks that died are counted too.",
+        ),
+    ] = ""
+    batch_messages: Annotated[int, Option("N", "Messages of a batch.", 1, 10_000_000)] = BATCH_MESSAGES
+    partitions: Annotated[
+        int,
+        Option(
+            "N", "Tasks of a batch; 0: as many as there are cores.", 0, 1_000, more="A deep queue is shared by several."
+        ),
+    ] = 0
+    ttl: Annotated[
+        Ttl,
+        Option(
+            "HOW",
+            "`restart` (the clock of a life starts again at the primary) or `remaining` (less the time in the "
+            "backlog).",
+        ),
+    ] = "restart"
+    primary_ca_file: Annotated[str, Option("FILE", "Trust this authority at the primary, and use TLS.")] = ""
+    secondary_ca_file: Annotated[str, Option("FILE", "The same at the secondary.")] = ""
     idle_s: float = 0.5
     patience_s: float = PATIENCE_S
     again_s: float = 10.0  # a watch asks again for messages that stayed where they are
-    events: str = ""  # a directory for lines of events (docs/events.md)
+    events: Annotated[
+        str,
+        Option(
+            "DIR",
+            "Write what came home as lines of events, for the availability job.",
+            more="As the syphon of the library does ([events.md](events.md)): the availability report takes its "
+            "backlog from them. A batch is one moment, its end.",
+        ),
+    ] = ""
     environment: Mapping[str, str] = field(default_factory=dict)  # of the tasks; for tests
     timeout_s: float = Access.timeout_s  # so long an answer of a namespace is waited for
     on_event: "Callable[[Event], None] | None" = field(default=None, repr=False)  # hears what `events` writes down
@@ -120,14 +189,7 @@ def access_of(text: str, ca_file: str, option: str, timeout_s: float = Access.ti
 
 def check(config: SyphonConfig) -> None:
     """What can be seen before Spark is started."""
-    if not 1 <= config.batch_messages <= 10_000_000:
-        raise OptionError("batch-messages: between 1 and 10,000,000")
-    if not 0 <= config.partitions <= 1_000:
-        raise OptionError("partitions: between 1 and 1,000, or 0 for as many as there are cores")
-    if not 1 <= config.backlog_queues <= 1_000:
-        raise OptionError("backlog-queues: between 1 and 1,000")
-    if config.ttl not in ("restart", "remaining"):
-        raise OptionError("ttl: restart or remaining")
+    check_options(config)
     access_of(config.primary, config.primary_ca_file, "primary")
     access_of(config.secondary, config.secondary_ca_file, "secondary")
 
@@ -464,38 +526,15 @@ def _local_path(checkpoint: str) -> Path | None:
     return None if "://" in bare else Path(bare)
 
 
-def parser() -> argparse.ArgumentParser:
-    """For spark-submit; `spillway pipeline syphon` takes the same."""
-    found = argparse.ArgumentParser(prog="syphon", description="Empty the backlog queues of a pairing.")
-    found.add_argument("--primary", required=True, help="env:NAME, file:PATH or a connection string")
-    found.add_argument("--secondary", required=True, help="env:NAME, file:PATH or a connection string")
-    found.add_argument("--namespace-name", default="", help="the primary's, as the senders have it")
-    found.add_argument("--backlog-queues", type=int, default=BACKLOG_QUEUES)
-    found.add_argument("--watch", action="store_true")
-    found.add_argument("--checkpoint", default="")
-    found.add_argument("--batch-messages", type=int, default=BATCH_MESSAGES)
-    found.add_argument("--partitions", type=int, default=0)
-    found.add_argument("--ttl", choices=("restart", "remaining"), default="restart")
-    found.add_argument("--primary-ca-file", default="")
-    found.add_argument("--secondary-ca-file", default="")
-    found.add_argument("--events", default="", help="a directory for lines of events, for the availability job")
-    found.add_argument("--json", action="store_true", help="the summary as the last line of stdout")
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    chosen = vars(parser().parse_args(arguments))
-    as_json = chosen.pop("json")
-    try:
-        summary = run_here(SyphonConfig(**chosen))
-    except OptionError as error:
-        sys.stderr.write(f"syphon: {error}\n")
-        return 2
-    except ERRORS as error:
-        sys.stderr.write(f"syphon: {error}\n")
-        return 1
-    print(json.dumps(asdict(summary)) if as_json else text_of(summary), flush=True)
-    return 0
+JOB: Final = Job(
+    "syphon",
+    "Move all messages of the backlog queues to the queues and topics that they were sent to.",
+    SyphonConfig,
+    run_here,
+    text_of,
+    ERRORS,
+)
+main: Final = JOB.main
 
 
 if __name__ == "__main__":

@@ -14,6 +14,11 @@ class OptionError(ValueError):
     """An option is missing, not known, or has a value that it cannot have."""
 
 
+def shown(text: str) -> str:
+    """Of a value that is wrong as much as helps; a key in the wrong place stays out of the log."""
+    return f"'{text}'" if len(text) <= 24 and "=" not in text else f"({len(text)} characters)"
+
+
 def access_options(secret: str, connection_string: str, ca_file: str) -> dict[str, str]:
     """A job's way to its namespace, as options of the source and the sink."""
     found = {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spillway.spark.platform.access import PATIENCE_S, Access, OptionError, checked
+from spillway.spark.platform.access import shown as _shown
 from spillway.spark.platform.paths import local_path
 
 BROWSE: Final = "browse"
@@ -421,8 +422,3 @@ def _position(values: Mapping[str, str], name: str, open_end: str) -> int | None
         words = f"{EARLIEST}, {LATEST}" if name == "startAt" else LATEST
         raise OptionError(f"{name}={_shown(text)}: it is {words} or a sequence number")
     return int(text)
-
-
-def _shown(text: str) -> str:
-    """Of a value that is wrong as much as helps; a key in the wrong place stays out of the log."""
-    return f"'{text}'" if len(text) <= 24 and "=" not in text else f"({len(text)} characters)"

@@ -1,0 +1,24 @@
+"""Brokers that `spillway pipeline metering` asks for days that are not sealed, also by their data directories."""
+
+import os
+from pathlib import Path
+
+from spillway.cli.control import VARIABLE, Broker
+from spillway.cli.errors import UsageError
+
+
+def brokers_of(name: str, place: str, ca_file: Path | None) -> list[tuple[str, Broker]]:
+    from spillway.cli.connection_string import find, served_names
+
+    if place == "-":
+        given = os.environ.get(VARIABLE)
+        if not given:
+            raise UsageError(f"--open-day -: {VARIABLE} is not set")
+        return [(name, Broker(given, ca_file))]
+    data = Path(place)
+    names = served_names(data)
+    if name and len(names) > 1:
+        raise UsageError(f"--open-day {name}={place}: one name for several namespaces: {', '.join(names)}")
+    own_ca = data / "tls" / "ca.pem"
+    trusted = ca_file or (own_ca if own_ca.exists() else None)
+    return [(name, Broker(find(data, served), trusted)) for served in names]
