@@ -12,6 +12,7 @@ from typing import Final
 from spillway.spark.platform.access import PATIENCE_S, Access, OptionError, checked
 from spillway.spark.platform.access import shown as _shown
 from spillway.spark.platform.paths import local_path
+from spillway.spark.source.entity_path import check_entity_path, entity_or_path
 
 BROWSE: Final = "browse"
 PEEK_LOCK: Final = "peeklock"
@@ -190,9 +191,12 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
         raise OptionError(f"startAt=latest is for streams; a batch read takes {EARLIEST} or a sequence number")
     if start_at is not None and end_at is not None and end_at < start_at:
         raise OptionError(f"endAt={end_at} lies before startAt={start_at}")
+    access = _access(values)
+    entities = entities_of(entity_or_path(_entity(values), access))
+    check_entity_path(entities, "", access)
     return ReadOptions(
-        access=_access(values),
-        entities=entities_of(_entity(values, is_required=True)),
+        access=access,
+        entities=entities,
         mode=mode,
         sessions=sessions,
         has_all_sessions=has_all,
@@ -218,13 +222,15 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     """For a writer."""
     values = _values(options, WRITE)
     column = values.get("entitycolumn", "").strip()
-    entity = _entity(values, is_required=not column)
+    access = _access(values)
+    entity = _entity(values) if column else entity_or_path(_entity(values), access)
     if entity and column:
         raise OptionError("entity sends every row to one entity, entityColumn each row to its own: give one of them")
     if entity and len(entities_of(entity)) != 1:
         raise OptionError("entity: a write goes to one queue or topic; entityColumn sends each row to its own")
+    check_entity_path(entities_of(entity) if entity else (), column, access)
     return WriteOptions(
-        access=_access(values),
+        access=access,
         entity=entities_of(entity)[0] if entity else "",
         entity_column=column,
         message_id=_choice(values, "messageId", MESSAGE_IDS, COLUMN),
@@ -293,12 +299,10 @@ def _access(values: Mapping[str, str]) -> Access:
     return Access(secret, text, ca_file, timeout_s, _seconds(values, "patienceSeconds", PATIENCE_S, 0.0, 86_400.0))
 
 
-def _entity(values: Mapping[str, str], is_required: bool) -> str:
+def _entity(values: Mapping[str, str]) -> str:
     entity, path = values.get("entity", "").strip(), values.get(_PATH, "").strip()
     if entity and path:
         raise OptionError("the entity is given twice: as option entity and as the path of load() or start()")
-    if is_required and not (entity or path):
-        raise OptionError("entity is missing: a queue, topic/subscriptions/name, or several with commas between them")
     return entity or path
 
 
