@@ -59,7 +59,10 @@ ROOMS = {
     "server": Room(names("model amqp broker dialect store"), names("cryptography uvloop")),
     "admin": Room(names("broker model"), names("starlette uvicorn h11 wsproto defusedxml")),
     "client": Room(
-        names("amqp dialect model"), names("wsproto"), only=(("dialect", names("addresses annotations cbs")),)
+        names("amqp dialect model"),
+        names("wsproto"),
+        only=(("dialect", names("addresses annotations cbs")),),
+        in_file=(("azure", "entra"),),
     ),
     "syphon": Room(names("client model")),
     "paired": Room(names("model syphon"), names("azure")),

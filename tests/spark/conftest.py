@@ -11,6 +11,7 @@ from tests.paired.namespaces import Namespaces
 from tests.spark.bus import Bus
 from tests.spark.java import QUICK_JAVA
 from tests.tools.broker_process import BrokerProcess
+from tests.tools.token_authority import TokenAuthority
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +39,15 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(event_log: Path) -> "Iterator[SparkSession]":
+def machine_identity() -> Iterator[TokenAuthority]:
+    """The endpoint where azure-identity asks for tokens of this machine, also in the processes of Spark."""
+    with TokenAuthority(lambda: "") as found, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", found.url)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path, machine_identity: TokenAuthority) -> "Iterator[SparkSession]":
     """On two cores, with four attempts a task, as embedded."""
     config = {
         "spark.driver.defaultJavaOptions": f"{QUICK_JAVA} -Xms1g",  # all that it may have, from the beginning

@@ -13,8 +13,9 @@ from spillway.amqp.connection import ConnectionOptions
 from spillway.amqp.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED, SND_UNSETTLED, Source, Target
 from spillway.amqp.types import Symbol, UInt
 from spillway.client.authorisation import CBS, Authorisation
-from spillway.client.connection_string import ConnectionString, parse_connection_string, parse_host
+from spillway.client.connection_string import NO_CREDENTIAL, ConnectionString, parse_connection_string, parse_host
 from spillway.client.credentials import AnyCredential, Credential, SasCredential, SignatureCredential, credential_of
+from spillway.client.entra import EntraCredential
 from spillway.client.errors import ClientError, ConnectionLost
 from spillway.client.link import within
 from spillway.client.management import Management
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from spillway.client.websocket import WebSocket
 
 OPERATION_TIMEOUT_S: Final = 60.0
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 CLOSE_S_MAX: Final = 5.0  # how long we wait for the peer's goodbye
 IDLE_TIMEOUT_MS: Final = 60_000
 # Large deliveries arrive in frames of this size; the peer has its own for ours.
@@ -80,6 +82,8 @@ async def _connect(
 ) -> "Connection":
     context = _tls_context(target, ca_file, tls)
     tokens = _credential(target, credential)
+    if target.identity is not None and context is None and target.address not in LOOPBACK:
+        raise ValueError("a token of Entra ID is not sent in clear to another machine: TLS is needed")
     loop = asyncio.get_running_loop()
     wire = Wire(Engine(_options(target), False, int(loop.time() * 1000)), loop)
     port = target.port_for(context is not None)
@@ -314,9 +318,9 @@ def _credential(target: ConnectionString, credential: AnyCredential | None) -> C
         return SasCredential(target.key_name, target.key)
     if target.signature is not None:
         return SignatureCredential(target.signature)
-    raise ValueError(
-        "the connection string has neither a SharedAccessKey nor a SharedAccessSignature: give a credential"
-    )
+    if target.identity is not None:
+        return EntraCredential(target.identity)
+    raise ValueError(f"{NO_CREDENTIAL}: give a credential")
 
 
 def _checked(path: str) -> str:

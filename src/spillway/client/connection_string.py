@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from spillway.client import identity
+
 TLS_PORT: Final = 5671
 CLEAR_PORT: Final = 5672
 WEB_TLS_PORT: Final = 443  # of WebSockets
@@ -32,10 +34,14 @@ _SPELLING: Final = {
     _ENTITY_PATH: "EntityPath",
     _EMULATOR: "UseDevelopmentEmulator",
     _TRANSPORT: "TransportType",
+    **identity.SPELLING,
 }
 _AMQP: Final = "amqp"
 _WEBSOCKETS: Final = "amqpwebsockets"
 _SCHEMES: Final = ("sb", "amqps")
+NO_CREDENTIAL: Final = (
+    "the connection string has neither a SharedAccessKey nor a SharedAccessSignature, nor Authentication for Entra ID"
+)
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]")
 
 
@@ -52,11 +58,17 @@ class ConnectionString:
     is_emulator: bool = False
     demands_tls: bool = False  # an amqps:// endpoint is never spoken to in clear
     is_websocket: bool = False  # AMQP goes inside one
+    identity: "identity.Identity | None" = None  # of Entra ID, in the place of a key
 
     @property
     def authority(self) -> str:
         """Host and port as the endpoint gave them: what tokens are signed for."""
         return self.host if self.port is None else f"{self.host}:{self.port}"
+
+    @property
+    def has_credential(self) -> bool:
+        """Whether it says how to get in: a key, a signature or an identity."""
+        return self.key is not None or self.signature is not None or self.identity is not None
 
     @property
     def address(self) -> str:
@@ -82,6 +94,9 @@ def parse_connection_string(text: str) -> ConnectionString:
         raise ValueError("the connection string has both a SharedAccessKey and a SharedAccessSignature")
     if (_KEY in parts) != (_KEY_NAME in parts):
         raise ValueError("SharedAccessKeyName and SharedAccessKey go together: one of them is missing")
+    who = identity.identity_of(parts)
+    if who is not None and not parts.keys().isdisjoint((_KEY, _KEY_NAME, _SIGNATURE)):
+        raise ValueError("the connection string has Authentication, for Entra ID, and a shared access key or signature")
     return ConnectionString(
         host=host,
         port=port,
@@ -94,6 +109,7 @@ def parse_connection_string(text: str) -> ConnectionString:
         is_emulator=_emulator_flag(parts.get(_EMULATOR)),
         demands_tls=endpoint.scheme == "amqps",
         is_websocket=_is_websocket(parts.get(_TRANSPORT)),
+        identity=who,
     )
 
 

@@ -75,6 +75,10 @@ class Unauthorized(ClientError):
     default_condition: ClassVar[str] = "amqp:unauthorized-access"
 
 
+class NoToken(Unauthorized):
+    """Entra ID gave no token: the identity, its secret or its tenant is wrong, or this machine has no identity."""
+
+
 class NotAllowed(ClientError):
     default_condition: ClassVar[str] = "amqp:not-allowed"
 

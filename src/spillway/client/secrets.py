@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from spillway.client.connection_string import parse_connection_string
+from spillway.client.connection_string import NO_CREDENTIAL, parse_connection_string
+from spillway.client.identity import check_installed
 
 SECRET_BYTES_MAX: Final = 16_384
 _ENV: Final = "env:"
@@ -53,8 +54,10 @@ def _read_file(name: str) -> str:
 def _checked(text: str, where: str) -> str:
     try:
         found = parse_connection_string(text)
+        if found.identity is not None:
+            check_installed()
     except ValueError as error:
         raise ValueError(f"{where}{error}") from None
-    if found.key is None and found.signature is None:
-        raise ValueError(f"{where}the connection string has neither a SharedAccessKey nor a SharedAccessSignature")
+    if not found.has_credential:
+        raise ValueError(f"{where}{NO_CREDENTIAL}")
     return text

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from spillway.client import Connection, connect, connect_host, parse_connection_string
-from spillway.client.connection_string import parse_host
+from spillway.client.connection_string import NO_CREDENTIAL, parse_host
 from spillway.client.credentials import AnyCredential, credential_of
 from spillway.syphon.destinations import Opener
 
@@ -18,8 +18,8 @@ def opener_of_string(
     """For a namespace by its connection string: clear text if that is for development, as the SDK does, whatever
     `ca_file` says. `ValueError`, which repeats nothing of the string, if it cannot be used."""
     target = parse_connection_string(connection_string)
-    if target.key is None and target.signature is None:
-        raise ValueError("the connection string has neither a SharedAccessKey nor a SharedAccessSignature")
+    if not target.has_credential:
+        raise ValueError(NO_CREDENTIAL)
     is_clear = target.is_emulator and not target.demands_tls
     text = connection_string
     if is_websocket and not target.is_websocket:

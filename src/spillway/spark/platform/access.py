@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from spillway.client import secrets
-from spillway.client.connection_string import parse_connection_string
+from spillway.client.connection_string import NO_CREDENTIAL, parse_connection_string
+from spillway.client.identity import check_installed
 
 PATIENCE_S: Final = 600.0
 SECRET: Final = "env:SPILLWAY_CONNECTION_STRING"  # of a job that is told nothing else
@@ -52,10 +53,12 @@ def checked(text: str, where: str) -> str:
     """A connection string that can be used, or an error that does not repeat it."""
     try:
         found = parse_connection_string(text)
+        if found.identity is not None:
+            check_installed()
     except ValueError as error:
         raise OptionError(f"{where}: {error}") from None
-    if found.key is None and found.signature is None:
-        raise OptionError(f"{where}: the connection string has neither a SharedAccessKey nor a SharedAccessSignature")
+    if not found.has_credential:
+        raise OptionError(f"{where}: {NO_CREDENTIAL}")
     return text
 
 

@@ -12,7 +12,16 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from spillway.client import ClientError, Connection, EntityNotFound, Management, NotAllowed, Unauthorized, connect
+from spillway.client import (
+    ClientError,
+    Connection,
+    EntityNotFound,
+    Management,
+    NotAllowed,
+    NoToken,
+    Unauthorized,
+    connect,
+)
 from spillway.spark.platform.access import Access
 from spillway.syphon.depths import Backlogs
 
@@ -128,6 +137,8 @@ def plain(error: ClientError, entity: str, right: str) -> NamespaceError:
     """What a user can do something about, before the service's own words."""
     if isinstance(error, EntityNotFound):
         said = f"there is no entity '{entity}' in this namespace"
+    elif isinstance(error, NoToken):
+        said = f"'{entity}' cannot be opened"
     elif isinstance(error, Unauthorized):
         said = f"the key or token is not good for '{entity}': it needs the right to {right.lower()}"
     elif isinstance(error, NotAllowed):
