@@ -52,6 +52,7 @@ def spark(event_log: Path, machine_identity: TokenAuthority) -> "Iterator[SparkS
     config = {
         "spark.driver.defaultJavaOptions": f"{QUICK_JAVA} -Xms1g",  # all that it may have, from the beginning
         "spark.sql.shuffle.partitions": "2",  # of little data
+        "spark.sql.warehouse.dir": str(event_log.with_name("warehouse")),  # not where the tests are started
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": event_log.as_uri(),
         "spark.eventLog.compress": "false",

@@ -99,6 +99,11 @@ _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 # `load("orders")` and `start("orders")` arrive as a path. Spark hands the checkpoint of a query to its sink as well.
 _PATH: Final = "path"
 _SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+# So Spark begins the names of a table's options where it looks for its columns; later it hands none of them on.
+_OF_A_TABLE: Final = "option."
+TABLES_HAVE_NONE: Final = (
+    "Spark does not hand the options of a table in a catalog to a source in Python. Say CREATE TEMPORARY VIEW"
+)
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,8 @@ def check_names(options: Mapping[str, str]) -> None:
         lower = name.lower()
         if lower in _BY_NAME or lower in _SPARKS_OWN or lower == _PATH:
             continue
+        if lower.startswith(_OF_A_TABLE):
+            raise OptionError(f"CREATE TABLE … USING servicebus: {TABLES_HAVE_NONE}")
         near = difflib.get_close_matches(lower, _BY_NAME, 3, 0.6)
         hint = " or ".join(_BY_NAME[each].name for each in near)
         known = ", ".join(option.name for option in OPTIONS)
@@ -288,6 +295,7 @@ def _access(values: Mapping[str, str]) -> Access:
         raise OptionError(
             "give either secretName (env:NAME or file:PATH, looked up by each worker) or connectionString, "
             + ("not both" if text else "none is there")
+            + ("" if values.keys() - {_PATH} else f". If this is a table: {TABLES_HAVE_NONE}")
         )
     if text:
         checked(text, "connectionString")
