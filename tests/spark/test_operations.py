@@ -88,7 +88,7 @@ def test_a_minute_of_nothing_costs_few_operations_and_what_comes_is_found(bus: B
     count = stream._operations.count
     assert 5 < count <= 60  # of 6,000 times that Spark asked, which were 12,000
     report = stream.reportLatestOffset()
-    assert report is not None and report[COUNT] == count
+    assert report[COUNT] == count
     bus.send(queue, [OutgoingMessage("new")])
     assert poll(stream, clock, start, IDLE_LOOK_S + 1) != start
 

@@ -15,8 +15,9 @@ from pyspark.sql.types import StructType
 
 from spillway.client import ClientError, Management, ReceivedMessage, parse_connection_string
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
-from spillway.spark.platform.operations import COUNT, REPORT_S, Clock, CountedPool, Operations, Pace
+from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operations, Pace
 from spillway.spark.platform.patience import Patience, look, patiently
+from spillway.spark.source.lag import Lag, look_at
 from spillway.spark.source.options import FAIL, ReadOptions
 from spillway.spark.source.positions import Position, end_position, look_from, position_of
 from spillway.spark.source.rows import RowMaker
@@ -138,9 +139,7 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._patience = Patience(options.access, some_of(options.entities), clock=clock)
         self._pace = Pace(clock)
         self._operations = Operations(options.operations_per_s, clock)
-        self._clock = clock
-        self._reported: dict[str, int] = {}
-        self._report_again_s = 0.0
+        self._lag = Lag(clock)
 
     def initialOffset(self) -> Offset:
         options = self._read.options
@@ -172,17 +171,16 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = ends
         return ends
 
-    def reportLatestOffset(self) -> dict[str, int] | None:
-        """The numbers alone: where the entities end, as far as it is known; and how many operations it took so far."""
-        start: Offset = {name: at.next for name, at in _positions(self._latest).items()}
-        if self._clock() >= self._report_again_s:
-            self._report_again_s = self._clock() + REPORT_S
-            options = self._read.options
-            ends = look(connection_pool(), self._patience, lambda: _ends(self._pool(), options, start, None))
-            if ends is not None:
-                self._reported = {name: end.next for name, end in _positions(ends).items()}
-        known = {name: max(number, self._reported.get(name, 0)) for name, number in start.items()}
-        return {**known, COUNT: self._operations.count}
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Where the entities end, as far as it is known, and how far behind it is; how many operations that took."""
+        begins = {name: at.next for name, at in _positions(self._latest).items()}
+        if self._lag.is_due:
+            look(
+                connection_pool(), self._patience, lambda: look_at(self._pool(), self._read.options, self._lag, begins)
+            )
+        lasts = {name: waiting.last or 0 for name, waiting in self._lag.waiting.items()}
+        known = {name: max(number, lasts.get(name, -1) + 1) for name, number in begins.items()}
+        return {**known, **self._lag.report(begins, begins), COUNT: self._operations.count}
 
     def _ends(self, start: Offset, count_max: int | None) -> Coroutine[Any, Any, Offset]:
         return _ends(self._pool(), self._read.options, start, count_max, self._target)

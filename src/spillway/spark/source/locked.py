@@ -29,6 +29,7 @@ from spillway.spark.platform.patience import Patience, is_transient, look, patie
 from spillway.spark.platform.processes import process_id
 from spillway.spark.platform.session import say_on_stderr
 from spillway.spark.source.browse import namespace_of, some_of
+from spillway.spark.source.lag import Lag, look_at
 from spillway.spark.source.lock_handover import held_by, keep_locks, release_before
 from spillway.spark.source.lock_renewer import Batch, lock_renewer_of
 from spillway.spark.source.options import PEEK_LOCK, ReadOptions
@@ -256,6 +257,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pace = Pace(clock)
         self._operations = Operations(options.operations_per_s, clock)
         self._batch = 0
+        self._lag = Lag(clock)
 
     def initialOffset(self) -> dict[str, int]:
         return {"batch": 0, "messages": 0}
@@ -270,9 +272,15 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _pool(self) -> CountedPool:
         return CountedPool(connection_pool(), self._operations)
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        """How many batches were planned, and how many operations that took so far."""
-        return {"batch": self._batch, COUNT: self._operations.count}
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """How many batches were planned, what waits, and how many operations that took so far."""
+        options, firsts = self._read.options, self._firsts
+        if not firsts:
+            self._lag.forget()
+        elif self._lag.is_due:
+            look(connection_pool(), self._patience, lambda: look_at(self._pool(), options, self._lag, firsts))
+        report = self._lag.report(options.entities, firsts)
+        return {"batch": self._batch, **report, COUNT: self._operations.count}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         _check_offset(start)
