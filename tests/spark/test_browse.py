@@ -6,7 +6,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
-from spillway.spark.source.browse import BrowseStreamReader, Offset, RangePartition
+from spillway.spark.source.batch_ends import Offset
+from spillway.spark.source.browse import BrowseStreamReader, RangePartition
 from spillway.spark.source.options import read_options
 from tests.spark.bus import Bus, run
 

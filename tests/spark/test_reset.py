@@ -12,7 +12,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from spillway.client import OutgoingMessage, connect
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.queries import run_to_end
-from spillway.spark.source.browse import BrowseStreamReader, Offset
+from spillway.spark.source.batch_ends import Offset
+from spillway.spark.source.browse import BrowseStreamReader
 from spillway.spark.source.options import read_options
 from tests.spark.bus import Bus, run
 

@@ -3,30 +3,29 @@
 The driver finds the ranges, executors read them. Offsets are positions in each entity (`positions.py`).
 """
 
-import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from spillway.client import ClientError, Management, ReceivedMessage, parse_connection_string
-from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
+from spillway.client import ClientError, ReceivedMessage, parse_connection_string
+from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
 from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operations, Pace
 from spillway.spark.platform.patience import Patience, look, patiently
+from spillway.spark.source.batch_ends import Offset, batch_ends, beginnings, check_offset, positions
+from spillway.spark.source.dead_letters import DeadLetterWatch, ranges_of, wanted_of
 from spillway.spark.source.lag import Lag, look_at
-from spillway.spark.source.options import FAIL, ReadOptions
-from spillway.spark.source.positions import Position, end_position, look_from, position_of
+from spillway.spark.source.number_runs import Runs
+from spillway.spark.source.options import ReadOptions
+from spillway.spark.source.positions import Position
 from spillway.spark.source.rows import RowMaker
-from spillway.spark.source.sequence_bounds import end_of, first_from, last_of, sessions_of
+from spillway.spark.source.sequence_bounds import first_from, last_of, sessions_of
 
 STREAM_MESSAGES: Final = 10_000  # in a micro-batch, where maxMessages does not say
 PEEKED_AT_A_TIME: Final = 500
-
-Offset = dict[str, Any]  # of each entity a position, as plain values
 
 
 class RangePartition(InputPartition):
@@ -38,6 +37,7 @@ class RangePartition(InputPartition):
         self.end = end
         self.session_id = session_id
         self.count_max = count_max  # 0: all of them
+        self.wanted: Runs | None = None  # only these numbers
         self.sharers = 1  # how many partitions share the budget of operations
 
 
@@ -57,7 +57,8 @@ class BrowseRead:
         omits_body = not ({"body", "body_error", "body_quarantine", "body_type", "raw"} & set(self.schema.fieldNames()))
         work = _Pages(pool, self.options, partition, omits_body)
         for messages in work.pages():
-            yield maker.batch(partition.entity, messages)
+            if found := _wanted(partition.wanted, messages):
+                yield maker.batch(partition.entity, found)
 
 
 class _Pages:
@@ -110,6 +111,10 @@ def _before(end: int, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
     return [message for message in messages if (message.sequence_number or 0) < end]
 
 
+def _wanted(wanted: Runs | None, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    return messages if wanted is None else [one for one in messages if (one.sequence_number or 0) in wanted]
+
+
 class BrowseReader(DataSourceReader):
     """A batch read: what was there when it was planned."""
 
@@ -140,10 +145,11 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pace = Pace(clock)
         self._operations = Operations(options.operations_per_s, clock)
         self._lag = Lag(clock)
+        self._watch = DeadLetterWatch()
 
     def initialOffset(self) -> Offset:
         options = self._read.options
-        return connection_pool().run(patiently(self._patience, lambda: _beginnings(self._pool(), options)))
+        return connection_pool().run(patiently(self._patience, lambda: beginnings(self._pool(), options, self._watch)))
 
     def _pool(self) -> CountedPool:
         return CountedPool(connection_pool(), self._operations)
@@ -153,11 +159,12 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         start: Offset = dict.fromkeys(self._read.options.entities, 0)
-        self._target = {name: end.next for name, end in _positions(self._wait_for_ends(start, None)).items()}
+        work = patiently(self._patience, lambda: batch_ends(self._pool(), self._read.options, start, None, None))
+        self._target = {name: end.next for name, end in positions(connection_pool().run(work)).items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         options = self._read.options
-        _check_offset(start, options)
+        check_offset(start, options)
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if self._target is not None:  # nothing new would be the end of this run
             self._latest = self._wait_for_ends(start, count_max)
@@ -173,7 +180,7 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Where the entities end, as far as it is known, and how far behind it is; how many operations that took."""
-        begins = {name: at.next for name, at in _positions(self._latest).items()}
+        begins = {name: at.next for name, at in positions(self._latest).items()}
         if self._lag.is_due:
             look(
                 connection_pool(), self._patience, lambda: look_at(self._pool(), self._read.options, self._lag, begins)
@@ -183,19 +190,19 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**known, **self._lag.report(begins, begins), COUNT: self._operations.count}
 
     def _ends(self, start: Offset, count_max: int | None) -> Coroutine[Any, Any, Offset]:
-        return _ends(self._pool(), self._read.options, start, count_max, self._target)
+        return batch_ends(self._pool(), self._read.options, start, count_max, self._watch, self._target)
 
     def _wait_for_ends(self, start: Offset, count_max: int | None) -> Offset:
         return connection_pool().run(patiently(self._patience, lambda: self._ends(start, count_max)))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         options = self._read.options
-        _check_offset(end, options)
-        before, after = _positions(start), _positions(end)
+        check_offset(end, options)
+        before, after = positions(start), positions(end)
         begins = {name: before[name].next if at.begins_at is None else at.begins_at for name, at in after.items()}
         ends = {name: at.next for name, at in after.items()}
         work = patiently(self._patience, lambda: _split_all(self._pool(), options, begins, ends))
-        found = connection_pool().run(work)
+        found = _late(after) + _narrowed(connection_pool().run(work), after)
         _share_budget(found)
         return found
 
@@ -203,86 +210,22 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._read.rows(partition)
 
 
-def _positions(offset: Offset) -> dict[str, Position]:
-    """Of an offset that was checked."""
-    return {name: position_of(plain) or Position(0) for name, plain in offset.items()}
+def _late(after: Mapping[str, Position]) -> list[InputPartition]:
+    """Dead letters of a batch that came with lower numbers than those before it."""
+    found: list[InputPartition] = []
+    for entity, at in after.items():
+        for start, end, wanted in ranges_of(at.late):
+            found.append(partition := RangePartition(entity, start, end))
+            partition.wanted = wanted
+    return found
 
 
-def _check_offset(offset: Offset, options: ReadOptions) -> None:
-    """A checkpoint of another query has other entities in it, or none."""
-    if set(offset) != set(options.entities) or None in [position_of(plain) for plain in offset.values()]:
-        told = ", ".join(sorted(offset)[:5])
-        raise ValueError(
-            f"the checkpoint is of another query: it knows of {told}, and this one browses "
-            f"{', '.join(options.entities[:5])}. Give every query a checkpointLocation of its own"
-        )
-
-
-async def _beginnings(pool: CountedPool, options: ReadOptions) -> Offset:
-    if options.start_at is not None:
-        return dict.fromkeys(options.entities, options.start_at)
-    return await _ends(pool, options, dict.fromkeys(options.entities, 0), None)
-
-
-async def _ends(
-    pool: CountedPool,
-    options: ReadOptions,
-    start: Offset,
-    count_max: int | None,
-    target: Mapping[str, int] | None = None,
-) -> Offset:
-    """The rows of a batch are shared out among the entities that have any. None lies at or behind its `target`."""
-    connection = await pool.connection(options.access)
-    managements = {entity: pool.management(connection, entity) for entity in options.entities}
-    try:
-        looked = await asyncio.gather(
-            *[_begin(managements[name], at, options) for name, at in _positions(start).items()]
-        )
-        waiting = [begin for begin in looked if begin is not None]
-        if target is not None:
-            waiting = [begin for begin in waiting if begin.number < target[begin.entity]]
-        share = None if count_max is None else max(1, count_max // max(1, len(waiting)))
-        waiting = waiting[:count_max]
-        ends = await asyncio.gather(*[_end(managements[begin.entity], begin, share, target) for begin in waiting])
-    except ClientError as error:
-        raise plain(error, some_of(options.entities), "Listen") from None
-    return {**start, **{begin.entity: end.to_plain() for begin, end in zip(waiting, ends, strict=True)}}
-
-
-class Begin(NamedTuple):
-    """The first message of a batch in one entity."""
-
-    entity: str
-    first: ReceivedMessage
-    at: Position
-    is_reset: bool
-
-    @property
-    def number(self) -> int:
-        return self.first.sequence_number or 0
-
-
-async def _begin(management: Management, at: Position, options: ReadOptions) -> Begin | None:
-    """None where nothing is new. An entity that is not the one of this position is begun anew, or an error."""
-    found = await look_from(management, at)
-    is_reset = bool(found.reset)
-    if is_reset:
-        if options.on_reset == FAIL:
-            raise NamespaceError(
-                f"'{management.path}' is not the entity that the checkpoint is of, but was made anew: {found.reset}. "
-                f"Messages up to number {at.next - 1:,} would be passed over. Say onReset=earliest to read it from its "
-                "first message, or give the query another checkpointLocation"
-            )
-        found = await look_from(management, Position(0))
-    return None if found.first is None else Begin(management.path, found.first, at, is_reset)
-
-
-async def _end(management: Management, begin: Begin, share: int | None, target: Mapping[str, int] | None) -> Position:
-    end = await end_of(management, begin.number, share)
-    if target is not None:
-        end = min(end, target[begin.entity])
-    found = await end_position(management, end, begin.first, None if begin.is_reset else begin.at.passed)
-    return replace(found, begins_at=0) if begin.is_reset else found
+def _narrowed(partitions: list[InputPartition], after: Mapping[str, Position]) -> list[InputPartition]:
+    """Without dead letters that were not there when the batch was planned, and are of a later one."""
+    for partition in partitions:
+        assert isinstance(partition, RangePartition)
+        partition.wanted = wanted_of(after[partition.entity], partition.start)
+    return partitions
 
 
 async def _ranges(pool: CountedPool, options: ReadOptions) -> list[InputPartition]:

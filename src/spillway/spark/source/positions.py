@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from spillway.client import Management, ReceivedMessage
+from spillway.spark.source.number_runs import Runs
 from spillway.spark.source.sequence_bounds import checked_number
 
 SCHEDULED: Final = 2  # numbered anew when its time has come
@@ -28,22 +29,37 @@ class Passed(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """The next number to be read. `begins_at`: the batch that ends here began there, not where the one before ended."""
+    """The next number to be read. `begins_at`: the batch that ends here began there, not where the one before ended.
+
+    The others are of dead letters that may come with lower numbers than this (`dead_letters.py`).
+    """
 
     next: int
     passed: Passed | None = None
     begins_at: int | None = None
+    closed_below: int | None = None  # no number below it can come any more; None: none below `next`
+    seen: Runs = Runs()  # from there on up to `next`
+    late: Runs = Runs()  # of the batch that ends here, below the `next` of the one before
+    is_renumbered: bool = False  # it is known that none come so
+
+    @property
+    def floor(self) -> int:
+        return self.next if self.closed_below is None else min(self.next, self.closed_below)
 
     def to_plain(self) -> Any:
         """As a checkpoint keeps it: a bare number where nothing is known of what lies before it."""
-        if self.passed is None and self.begins_at is None:
-            return self.next
         plain: dict[str, Any] = {"next": self.next}
         if self.passed is not None:
             plain["passed"] = list(self.passed)
         if self.begins_at is not None:
             plain["beginsAt"] = self.begins_at
-        return plain
+        if self.floor < self.next:
+            plain |= {"floor": self.floor, "seen": self.seen.to_plain()}
+        if self.late.runs:
+            plain["late"] = self.late.to_plain()
+        if self.is_renumbered:
+            plain["renumbered"] = True
+        return plain if len(plain) > 1 else self.next
 
 
 def position_of(plain: Any) -> Position | None:
@@ -53,7 +69,15 @@ def position_of(plain: Any) -> Position | None:
     if not isinstance(plain, Mapping) or not isinstance(plain.get("next"), int):
         return None
     passed = plain.get("passed")
-    return Position(plain["next"], None if passed is None else Passed(*passed), plain.get("beginsAt"))
+    return Position(
+        plain["next"],
+        None if passed is None else Passed(*passed),
+        plain.get("beginsAt"),
+        plain.get("floor"),
+        Runs.from_plain(plain.get("seen", ())),
+        Runs.from_plain(plain.get("late", ())),
+        plain.get("renumbered") is True,
+    )
 
 
 class Look(NamedTuple):

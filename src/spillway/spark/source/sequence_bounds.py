@@ -66,7 +66,8 @@ async def end_of(management: Management, first: int, count_max: int | None) -> i
     """Where a batch with this first message ends (exclusive): never more than `count_max` messages, none left out."""
     if count_max is not None and await first_from(management, first + count_max) is not None:
         return first + count_max  # sequence numbers may have gaps: these are at most as many messages
-    return await last_of(management, first) + 1
+    end = await last_of(management, first) + 1
+    return end if count_max is None else min(end, first + count_max)  # more may have come meanwhile
 
 
 async def first_active(management: Management) -> int | None:
