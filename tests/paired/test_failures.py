@@ -13,6 +13,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from spillway.client.errors import LinkClosed, error_for
 from spillway.model.failures import CONDITIONS, Blame, Failure
+from spillway.paired.failover import Machine, State
 from spillway.paired.failures import FailoverPolicy, failure_of
 from spillway.paired.plan import Again, Plan, Raise
 from spillway.paired.preflight import is_transient
@@ -109,14 +110,16 @@ def test_a_link_that_ends_is_nobodys_message_but_one_that_could_not_be_read(
 @pytest.mark.parametrize("condition", EVERY_CONDITION)
 def test_every_place_that_asks_does_what_the_table_says(condition: str, said: Callable[[str], Exception]) -> None:
     """Sender, backlog and ping, whatever the condition and however it was said."""
-    failure = failure_of(said(condition))
-    sender = Plan(0.0, 60.0, 60.0, True, False)
-    sender.primary_until_s(0.0)
-    step = sender.after_primary(failure, 1.0, is_away=failure.counts_against_entity)
+    error = said(condition)
+    failure = failure_of(error)
+    sender, entity = Plan(0.0, 60.0, 60.0, True, False), Machine("orders", 0.0)
+    until_s = sender.primary_until_s(0.0)
+    step, change = sender.after_primary(error, failure, entity, 0, until_s)  # when it is not tried again any more
+    assert (entity.state is State.FAILED_OVER) == (change is not None) == failure.counts_against_entity
     if failure.is_busy:
-        assert step == Again(11.0, is_patient=True)
+        assert step == Again(until_s + 10.0, is_patient=True)
     else:
-        assert step == (Again(1.0) if failure.counts_against_entity else Raise())
+        assert step == (Again(until_s) if failure.counts_against_entity else Raise())
     backlog = Plan(0.0, 60.0, 60.0, True, False)
     step, guilty = backlog.after_backlog("queue", failure, 0.0, 1.0)
     assert guilty is None or failure.is_certain

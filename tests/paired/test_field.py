@@ -31,7 +31,7 @@ from spillway.paired import (
     NamespaceManager,
 )
 from spillway.paired import SendAvailabilityPairedNamespaceOptions as Options
-from tests.paired.namespaces import NO_KEEP_ALIVE, Namespaces, Pair
+from tests.paired.namespaces import NO_KEEP_ALIVE, Namespaces, Pair, eventually
 from tests.tools.broker_process import BrokerProcess
 
 
@@ -412,11 +412,11 @@ async def test_a_call_that_fails_after_its_entity_was_away_and_is_back_goes_to_t
     async with brokers.paired(2, interval_s=0.0, timeout_s=6.0) as pair:
         sender = pair.primary.create_message_sender("orders")
         await sender.send_messages(ServiceBusMessage("before"))
-        with faults.planted(Fault("timeout", "orders", ["send"])):
+        with faults.planted(Fault("timeout", "orders", ["send"])) as fault:
             first = asyncio.create_task(sender.send_messages(ServiceBusMessage("first")))
             await asyncio.sleep(1.0)
             second = asyncio.create_task(sender.send_messages(ServiceBusMessage("second")))
-            await asyncio.sleep(0.5)
+            await eventually(lambda: faults.get(fault.number).hit >= 2)
         await asyncio.gather(first, second)
         counters = pair.primary.counters
         assert (counters["failed-over"], counters["recovered"], counters["diverted"]) == (1, 1, 1)
@@ -467,8 +467,8 @@ async def test_the_connections_of_senders_that_were_closed_are_closed(namespaces
 async def test_connections_that_nobody_uses_are_closed_in_time_and_the_oldest_make_room(
     namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spillway.paired.pool.IDLE_S", 5.0)
-    monkeypatch.setattr("spillway.paired.pool.IDLE_MAX", 4)
+    monkeypatch.setattr("spillway.paired.pools.IDLE_S", 5.0)
+    monkeypatch.setattr("spillway.paired.pools.IDLE_MAX", 4)
     paths = [namespaces.queue() for _ in range(8)]
     async with namespaces.primary_factory() as factory:
         for path in paths:

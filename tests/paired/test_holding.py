@@ -84,7 +84,7 @@ async def test_a_busy_broker_is_left_alone_although_another_call_made_its_entity
         await eventually(lambda: faults.get(busy.number).hit == 1)
         await asyncio.sleep(0.5)  # it has heard of that
         silence = OperationTimeoutError(message="silence")
-        watch.on_failure(silence, watch.machine.epoch)
+        watch.follow(watch.machine.on_failure(silence, watch.machine.epoch, asyncio.get_running_loop().time()))
         assert pair.primary.counters["suspected"] == 1
         await asyncio.sleep(1.5)
         assert (faults.get(busy.number).hit, sending.done()) == (1, False)

@@ -7,7 +7,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from spillway.paired import MessagingFactory
-from spillway.paired.pool import InFlight, _Waiting
+from spillway.paired.in_flight import InFlight
+from spillway.paired.pool import _Waiting
 from spillway.paired.requests import SendRequest
 from tests.paired.namespaces import Namespaces
 from tests.tools.relay import Relay

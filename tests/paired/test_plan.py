@@ -1,6 +1,7 @@
 """What a call does next, told of times and failures: no loop, no SDK."""
 
 import pytest
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from spillway.model.failures import (
     BROKEN,
@@ -14,6 +15,7 @@ from spillway.model.failures import (
     Blame,
     Failure,
 )
+from spillway.paired.failover import Machine, State
 from spillway.paired.plan import (
     BUSY_WAIT_S,
     PRIMARY_SHARE,
@@ -23,16 +25,28 @@ from spillway.paired.plan import (
     NoBacklog,
     Plan,
     Raise,
+    Step,
 )
 
 UNREACHABLE = Failure(Blame.NAMESPACE, is_retried=True, is_outcome_unknown=True, spoils_sender=True, ends_link=True)
 NOW_S = 1_000.0
+ERROR = OSError("as the SDK raised it")
 
 
 def plan(timeout_s: float = 60.0, may_divert: bool = True, is_held: bool = False) -> Plan:
     made = Plan(NOW_S, NOW_S + timeout_s, 60.0, may_divert, is_held)
     made.primary_until_s(NOW_S)
     return made
+
+
+def entity(interval_s: float = 60.0) -> Machine:
+    """It is away with its first failure, or will be after the interval."""
+    return Machine("orders", interval_s)
+
+
+def step_of(call: Plan, failure: Failure, of: Machine | None, now_s: float = NOW_S) -> Step:
+    step, _ = call.after_primary(ERROR, failure, of, 0, now_s)
+    return step
 
 
 # -- the primary ------------------------------------------------------------------------------------------------------
@@ -55,29 +69,48 @@ def test_the_primary_has_the_whole_time_unless_the_backlog_may_need_some_of_it()
 def test_a_time_out_counts_against_the_entity_if_it_had_a_fair_share_of_the_time(
     timeout_s: float, now_s: float, is_fair: bool
 ) -> None:
-    call = Plan(NOW_S, NOW_S + timeout_s, 60.0, True, True)
+    call, orders = Plan(NOW_S, NOW_S + timeout_s, 60.0, True, True), entity(0.0)
     call.primary_until_s(now_s)
-    assert call.is_fair is is_fair
+    _, change = call.after_primary(OperationTimeoutError(), SILENT._replace(is_retried=False), orders, 0, now_s)
+    assert (change is not None) is (orders.state is State.FAILED_OVER) is is_fair
 
 
 def test_what_may_pass_is_tried_again_with_growing_pauses_and_then_counts() -> None:
-    call = plan()
+    call, orders = plan(), entity()
     pauses = []
-    while (again := call.is_tried_again(BROKEN, NOW_S)) is not None:
-        pauses.append(round(again.at_s - NOW_S, 3))
+    while isinstance(step := step_of(call, BROKEN, orders), Again):
+        assert orders.state is State.HEALTHY
+        pauses.append(round(step.at_s - NOW_S, 3))
     assert pauses == [0.1, 0.2, 0.4]
     assert len(pauses) == RETRIES_MAX
+    assert (step, orders.state) == (Raise(), State.SUSPECT)
+
+
+def test_what_is_tried_again_has_its_share_of_the_time_and_no_more() -> None:
+    until_s = plan().primary_until_s(NOW_S)
+    assert step_of(plan(), BROKEN, entity(0.0), until_s - 0.2) == Again(until_s - 0.2 + 0.1)
+    assert step_of(plan(), BROKEN, entity(0.0), until_s - 0.05) == Again(until_s - 0.05)  # to the backlog
 
 
 @pytest.mark.parametrize("failure", [OF_MESSAGE, OF_CALLER, UNAUTHORISED, OF_ENTITY, BUSY], ids=lambda f: f.blame)
 def test_what_does_not_pass_is_not_tried_again(failure: Failure) -> None:
-    assert plan().is_tried_again(failure, NOW_S) is None
+    call = plan()
+    call.after_primary(ERROR, failure, entity(), 0, NOW_S)
+    assert call.tries == 0
 
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("failure", [OF_MESSAGE, OF_CALLER, UNAUTHORISED], ids=lambda f: f.blame)
 def test_what_is_the_callers_is_raised_whatever_the_entity_does(failure: Failure, is_held: bool) -> None:
-    assert plan(is_held=is_held).after_primary(failure, NOW_S, is_away=True) == Raise()
+    orders = entity(0.0)
+    assert plan(is_held=is_held).after_primary(ERROR, failure, orders, 0, NOW_S) == (Raise(), None)
+    assert orders.state is State.HEALTHY
+    orders.on_failure(ERROR, 0, NOW_S)
+    assert plan(is_held=is_held).after_primary(ERROR, failure, orders, 0, NOW_S) == (Raise(), None)
+
+
+def test_who_is_not_paired_hears_of_it() -> None:
+    assert plan(may_divert=False).after_primary(ERROR, OF_ENTITY, None, 0, NOW_S) == (Raise(), None)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +125,9 @@ def test_what_is_the_callers_is_raised_whatever_the_entity_does(failure: Failure
 def test_what_counts_against_the_entity_is_raised_held_or_diverted(
     is_held: bool, is_away: bool, step: Again | Raise
 ) -> None:
-    assert plan(is_held=is_held).after_primary(OF_ENTITY, NOW_S, is_away) == step
+    orders = entity(0.0 if is_away else 60.0)
+    assert step_of(plan(is_held=is_held), OF_ENTITY, orders) == step
+    assert orders.state is (State.FAILED_OVER if is_away else State.SUSPECT)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +143,18 @@ def test_what_counts_against_the_entity_is_raised_held_or_diverted(
 def test_an_entity_that_is_back_since_the_attempt_began_is_asked_again(
     call: Plan, now_s: float, step: Again | Raise
 ) -> None:
-    assert call.after_primary(OF_ENTITY, now_s, is_away=False, is_outdated=True) == step
+    orders = entity(0.0)
+    orders.on_failure(ERROR, 0, NOW_S)
+    orders.on_ping_answered(NOW_S)
+    assert call.after_primary(ERROR, OF_ENTITY, orders, 0, now_s) == (step, None)
+    assert orders.state is State.HEALTHY
 
 
 @pytest.mark.contract("D7", "I6")
 def test_who_is_throttled_waits_ten_seconds_if_there_is_time() -> None:
-    assert plan(60.0).after_primary(BUSY, NOW_S, False) == Again(NOW_S + BUSY_WAIT_S, is_patient=True)
-    assert plan(9.0).after_primary(BUSY, NOW_S, False) == Raise()
+    assert step_of(plan(60.0), BUSY, entity(0.0)) == Again(NOW_S + BUSY_WAIT_S, is_patient=True)
+    assert step_of(plan(60.0), BUSY, None) == Again(NOW_S + BUSY_WAIT_S, is_patient=True)
+    assert step_of(plan(9.0), BUSY, entity(0.0)) == Raise()
     assert plan(60.0).after_backlog("q", BUSY, NOW_S, NOW_S) == (Again(NOW_S + BUSY_WAIT_S, is_patient=True), None)
 
 

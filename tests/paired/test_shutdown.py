@@ -1,7 +1,8 @@
 """A task that lost a cancellation is cancelled again; nobody waits for it for ever."""
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import pytest
 
@@ -10,6 +11,8 @@ from spillway.paired import deadlines, shutdown
 from spillway.paired.deadlines import Deadlines
 from spillway.paired.shutdown import end
 from tests.paired.namespaces import Namespaces
+
+T = TypeVar("T")
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +34,12 @@ async def deaf(times: int) -> None:
         except asyncio.CancelledError:
             continue
     await for_ever()
+
+
+async def limited(calls: Deadlines, call: Coroutine[Any, Any, T]) -> T:
+    """Its time has come when it begins."""
+    with calls.limit(asyncio.get_running_loop().time()):
+        return await call
 
 
 async def test_tasks_that_did_not_hear_of_their_end_are_told_again() -> None:
@@ -62,7 +71,7 @@ async def test_a_call_that_did_not_hear_of_its_time_out_is_told_again() -> None:
     calls = Deadlines()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(10):
-            await calls.limit(deaf(3), asyncio.get_running_loop().time())
+            await limited(calls, deaf(3))
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
@@ -78,7 +87,7 @@ async def test_a_call_that_gave_its_result_instead_of_ending_leaves_its_task_as_
         return 0
 
     calls = Deadlines()
-    assert await calls.limit(answering(), asyncio.get_running_loop().time()) == 7
+    assert await limited(calls, answering()) == 7
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0

@@ -132,7 +132,7 @@ class Attempts:
     def _set(self, pairing: Pairing, syphon: "Syphon | None", options: SendAvailabilityPairedNamespaceOptions) -> None:
         primary, secondary = self.primary, options.messaging_factory
         self.slot.pairing = options.pairing = pairing
-        primary.policy = secondary.policy = options.policy
+        primary.judge = secondary.judge = options.policy.judge
         primary.events.tell(
             events.PAIRED,
             secondary=secondary.host,

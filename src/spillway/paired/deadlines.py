@@ -7,40 +7,26 @@ is, and the timer looks through what is written down. A call that did not hear o
 
 import asyncio
 import math
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
 
 from spillway.paired.shutdown import AGAIN_S
 
-T = TypeVar("T")
-
 
 class Deadlines:
-    def __init__(self) -> None:
+    """Of calls that are under way, each in a task of its own."""
+
+    def __init__(self, late: Callable[[], Exception] = TimeoutError) -> None:
+        self.late = late  # what a call raises whose time has come
         self._calls: dict[asyncio.Task[Any], float] = {}  # until when each may take
         self._ended: dict[asyncio.Task[Any], int] = {}  # by us, so many times, and not yet aware of it
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf  # when it looks
 
-    async def limit(self, call: Coroutine[Any, Any, T], until_s: float) -> T:
-        """Its result, or `TimeoutError` when that time has come. For one call of a task at a time."""
-        task = asyncio.current_task()
-        assert task is not None and task not in self._calls, "one call of a task at a time"
-        cancelling = task.cancelling()
-        self._calls[task] = until_s
-        if until_s < self._timer_s:
-            self._set_timer(until_s)
-        try:
-            return await call
-        except asyncio.CancelledError:
-            if task in self._ended and task.cancelling() <= cancelling + self._ended[task]:
-                raise TimeoutError from None
-            raise  # somebody else wants it to end
-        finally:
-            del self._calls[task]
-            if self._ended and task in self._ended:
-                for _ in range(self._ended.pop(task)):
-                    task.uncancel()
+    def limit(self, until_s: float) -> "Limit":
+        """`with` it: what is inside ends when that time has come. One at a time for a task."""
+        return Limit(self, until_s)
 
     def end_all(self) -> None:
         """Every call that is under way ends now, as if its time had come."""
@@ -75,3 +61,36 @@ class Deadlines:
                 task.cancel()
         if self._calls:
             self._set_timer(min(self._calls.values()))
+
+
+class Limit:
+    """The time of one call."""
+
+    __slots__ = ("_cancelling", "_deadlines", "_task", "_until_s")
+
+    def __init__(self, deadlines: Deadlines, until_s: float) -> None:
+        self._deadlines = deadlines
+        self._until_s = until_s
+
+    def __enter__(self) -> None:
+        deadlines, task = self._deadlines, asyncio.current_task()
+        assert task is not None and task not in deadlines._calls, "one call of a task at a time"
+        self._task = task
+        self._cancelling = task.cancelling()
+        deadlines._calls[task] = self._until_s
+        if self._until_s < deadlines._timer_s:
+            deadlines._set_timer(self._until_s)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        deadlines, task = self._deadlines, self._task
+        del deadlines._calls[task]
+        if not deadlines._ended or task not in deadlines._ended:
+            return
+        ended = deadlines._ended.pop(task)
+        is_ours = task.cancelling() <= self._cancelling + ended  # else somebody else wants it to end, too
+        for _ in range(ended):
+            task.uncancel()
+        if is_ours and isinstance(error, asyncio.CancelledError):
+            raise deadlines.late()

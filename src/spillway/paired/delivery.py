@@ -18,7 +18,7 @@ from spillway.paired.backlog import BacklogQueue
 from spillway.paired.errors import BacklogUnavailableError, EntityFailed, wrapped
 from spillway.paired.failover import Route, State
 from spillway.paired.ledger import SCHEDULE, SEND
-from spillway.paired.messages import body_bytes, raw_of
+from spillway.paired.messages import any_without_session, body_bytes, raw_of
 from spillway.paired.namespace import Namespace
 from spillway.paired.pairing import Pairing, PairingSlot
 from spillway.paired.plan import Again, NoBacklog, Plan, Raise, Step
@@ -47,58 +47,44 @@ class Delivery:
             self._pool = self.primary.pools.at(self.path)
         return self._pool
 
-    async def deliver(self, request: SendRequest, size_bytes: int, timeout_s: float | None) -> None:
+    async def deliver(self, request: SendRequest, timeout_s: float | None) -> None:
         """Returns when every message is stored on one side or the other. Ends with the factory, wherever it is."""
         watch = self.watch or self._begin_watch()
         plan = self._plan(watch, asyncio.get_running_loop().time(), timeout_s)
-        count = len(request.messages)
-        bound, calls = self.primary.in_flight, self.primary.calls
-        try:
-            if not bound.enter_now(count, size_bytes):
-                await calls.limit(self._wait_for_room(count, size_bytes, plan.deadline_s), math.inf)
-            try:
-                await calls.limit(self._deliver(request, plan, watch), math.inf)
-            finally:
-                bound.leave(count, size_bytes)
-        except TimeoutError:
-            self.primary.check_open()
-            raise
-
-    # -- the loop -------------------------------------------------------------------------------------------------
-
-    async def _deliver(self, request: SendRequest, plan: Plan, watch: Watch | None) -> None:
+        bound, count, size_bytes = self.primary.in_flight, len(request.messages), request.size_bytes
         batches: deque[Batch] = deque()  # what is left, as it goes to the backlog
         failed: SendFailed | None = None  # the last failure
         cause: Exception | None = None  # the last that is not about the time alone
-        while request.messages:
-            route = Route.PRIMARY if watch is None else watch.machine.route()
-            step: Step | None
-            if route is Route.PRIMARY:
-                step, failed = await self._try_primary(request, plan, watch)
-            else:
-                assert watch is not None and self.slot.pairing is not None, "who is not paired has one way"
-                if route is Route.NOWHERE:
-                    raise self._entity_failed(request, watch)
-                if not batches:
-                    batches = self._batches(request, watch)
-                step, failed = await self._try_backlog(request, plan, batches, self.slot.pairing, failed)
-            if step is None:
-                continue
-            if failed is not None and (cause is None or not isinstance(failed.error, OperationTimeoutError)):
-                cause = failed.error
-            if isinstance(step, Raise):
-                assert failed is not None, "nothing is raised without a failure"
-                raise self._raised(failed, cause)
-            if isinstance(step, NoBacklog):
-                raise self._no_backlog(request, watch, cause)
-            await self._wait(step, watch, route)
+        with self.primary.calls.limit(math.inf):
+            if not bound.enter_now(count, size_bytes):
+                await self._wait_for_room(count, size_bytes, plan.deadline_s)
+            try:
+                while request.messages:
+                    route = Route.PRIMARY if watch is None else watch.machine.route()
+                    if route is Route.PRIMARY:
+                        step, failed = await self._try_primary(request, plan, watch)
+                    elif route is Route.BACKLOG:
+                        step, failed = await self._try_backlog(request, plan, watch, batches, failed)
+                    else:
+                        raise self._entity_failed(request, watch)
+                    if failed is not None and (cause is None or not isinstance(failed.error, OperationTimeoutError)):
+                        cause = failed.error
+                    if isinstance(step, Again):
+                        await self._wait(step, watch, route)
+                    elif step is not None:
+                        raise self._given_up(step, request, watch, failed, cause)
+            finally:
+                bound.leave(count, size_bytes)
+
+    # -- the primary ----------------------------------------------------------------------------------------------
 
     async def _try_primary(
         self, request: SendRequest, plan: Plan, watch: Watch | None
     ) -> tuple[Step | None, SendFailed | None]:
         loop = asyncio.get_running_loop()
         until_s = plan.primary_until_s(loop.time())
-        epoch = 0 if watch is None else watch.machine.epoch
+        entity = None if watch is None else watch.machine
+        epoch = 0 if entity is None else entity.epoch
         try:
             if request.due is None:
                 await self.pool.send(request, until_s)
@@ -107,7 +93,12 @@ class Delivery:
         except SendFailed as failed:
             self.primary.check_open()  # that it was closed says nothing about the entity
             request.note(failed.failure)
-            return self._after_primary(request, plan, watch, failed, epoch), failed
+            step, change = plan.after_primary(failed.error, failed.failure, entity, epoch, loop.time())
+            if watch is not None and change is not None:
+                watch.follow(change)
+            elif watch is not None and failed.failure.blame is Blame.MESSAGE:
+                watch.on_refusal(failed.error, request.messages)
+            return step, failed
         if watch is not None and (watch.machine.state is not State.HEALTHY or watch.machine.is_on_trial):
             watch.on_success()
         kind = SEND if request.due is None else SCHEDULE
@@ -115,23 +106,6 @@ class Delivery:
             self.primary.ledger.count(self.path, kind, size_bytes)
         request.messages = []
         return None, None
-
-    def _after_primary(
-        self, request: SendRequest, plan: Plan, watch: Watch | None, failed: SendFailed, epoch: int
-    ) -> Step:
-        failure = failed.failure
-        now_s = asyncio.get_running_loop().time()
-        again = plan.is_tried_again(failure, now_s)
-        if again is not None:
-            return again
-        if watch is None:
-            return plan.after_primary(failure, now_s, is_away=False)
-        if failure.blame is Blame.MESSAGE:
-            watch.on_refusal(failed.error, failure, request.messages)
-        elif failure.counts_against_entity and (plan.is_fair or not isinstance(failed.error, OperationTimeoutError)):
-            watch.on_failure(failed.error, epoch)
-        is_away = watch.machine.route() is not Route.PRIMARY
-        return plan.after_primary(failure, now_s, is_away, is_outdated=watch.machine.epoch != epoch)
 
     async def _schedule(self, request: SendRequest, until_s: float) -> list[int]:
         messages, due = list(request.messages), request.due
@@ -143,12 +117,12 @@ class Delivery:
 
     # -- the backlog ----------------------------------------------------------------------------------------------
 
-    def _batches(self, request: SendRequest, watch: Watch) -> deque[Batch]:
-        refusal = watch.refuse_without_session(request.messages)
-        if refusal is not None:
+    def _batches(self, request: SendRequest, watch: Watch) -> list[Batch]:
+        refusal = watch.session_refusal
+        if refusal is not None and any_without_session(request.messages):  # it would not take them when it is back
             raise self._raised(SendFailed(refusal, self.primary.judge(refusal)), None)
         try:
-            return deque(for_backlog(request.messages, self.path, request.due))
+            return for_backlog(request.messages, self.path, request.due)
         except MessageSizeExceededError as error:
             raise MessageSizeExceededError(
                 message=f"{error}. '{self.path}' is away, so it could go nowhere else. {request.fate().capitalize()}."
@@ -158,12 +132,15 @@ class Delivery:
         self,
         request: SendRequest,
         plan: Plan,
+        watch: Watch | None,
         batches: deque[Batch],
-        pairing: Pairing,
         before: SendFailed | None,
     ) -> tuple[Step | None, SendFailed | None]:
         """One batch to one queue."""
-        loop = asyncio.get_running_loop()
+        pairing, loop = self.slot.pairing, asyncio.get_running_loop()
+        assert watch is not None and pairing is not None, "who is not paired has one way"
+        if not batches:
+            batches.extend(self._batches(request, watch))
         began_s = loop.time()
         queue = pairing.rotation.choose(began_s, plan.tried, self._queue)
         if queue is None:
@@ -247,6 +224,19 @@ class Delivery:
 
     # -- what the caller hears ------------------------------------------------------------------------------------
 
+    def _given_up(
+        self,
+        step: Raise | NoBacklog,
+        request: SendRequest,
+        watch: Watch | None,
+        failed: SendFailed | None,
+        cause: Exception | None,
+    ) -> Exception:
+        if isinstance(step, NoBacklog):
+            return self._no_backlog(request, watch, cause)
+        assert failed is not None, "nothing is raised without a failure"
+        return self._raised(failed, cause)
+
     def _raised(self, failed: SendFailed, cause: Exception | None) -> Exception:
         """The SDK's error, and as its cause the original; of a time-out, what had gone wrong before time was up."""
         error = wrapped(failed.error, self.path, failed.failure)
@@ -255,7 +245,8 @@ class Delivery:
             error.__cause__ = cause if is_time_up else failed.error
         return error
 
-    def _entity_failed(self, request: SendRequest, watch: Watch) -> EntityFailed:
+    def _entity_failed(self, request: SendRequest, watch: Watch | None) -> EntityFailed:
+        assert watch is not None, "who is not paired has one way"
         error = EntityFailed(
             f"'{self.path}' is away and waiting does not bring it back: {watch.machine.cause}. "
             f"{request.fate().capitalize()}. Mend the cause, then call mark_path_healthy if the next ping is too "

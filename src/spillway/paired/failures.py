@@ -73,29 +73,28 @@ class FailoverPolicy:
     """The table. Replaceable: hand a subclass to the options, whose `judge` may return another `Failure`."""
 
     def judge(self, error: BaseException) -> Failure:
-        return failure_of(error)
+        """What an error means, whoever raised it: the SDK, Python's sockets, a credential, a caller's own argument."""
+        inner = getattr(error, "inner_exception", None)
+        if isinstance(error, ServiceBusAuthenticationError):
+            return _of_token(inner)
+        if isinstance(inner, ClientAuthenticationError):  # of the credential: no token could be had
+            return UNAUTHORISED
+        if isinstance(error, OperationTimeoutError) or isinstance(inner, TimeoutError):
+            return SILENT
+        if is_unencodable(error):
+            return OF_MESSAGE
+        if isinstance(error, HttpResponseError) and error.status_code is not None:
+            return ADMINISTRATION_STATUS.get(error.status_code, TROUBLED)
+        condition = condition_of(error)
+        if condition is not None:
+            return failure_for(condition, is_refusal(error))
+        for kind, failure in CLASSES:
+            if isinstance(error, kind):
+                return failure
+        return UNKNOWN
 
 
-def failure_of(error: BaseException) -> Failure:
-    """What an error means, whoever raised it: the SDK, Python's sockets, a credential, a caller's own argument."""
-    inner = getattr(error, "inner_exception", None)
-    if isinstance(error, ServiceBusAuthenticationError):
-        return _of_token(inner)
-    if isinstance(inner, ClientAuthenticationError):  # of the credential: no token could be had
-        return UNAUTHORISED
-    if isinstance(error, OperationTimeoutError) or isinstance(inner, TimeoutError):
-        return SILENT
-    if is_unencodable(error):
-        return OF_MESSAGE
-    if isinstance(error, HttpResponseError) and error.status_code is not None:
-        return ADMINISTRATION_STATUS.get(error.status_code, TROUBLED)
-    condition = condition_of(error)
-    if condition is not None:
-        return failure_for(condition, is_refusal(error))
-    for kind, failure in CLASSES:
-        if isinstance(error, kind):
-            return failure
-    return UNKNOWN
+failure_of: Final = FailoverPolicy().judge  # for whoever has no policy
 
 
 def _of_token(inner: object) -> Failure:

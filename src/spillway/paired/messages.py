@@ -1,6 +1,7 @@
 """What can be read of a message of the SDK: its session, its times, its size."""
 
 import datetime
+from collections.abc import Sequence
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessage
@@ -37,6 +38,10 @@ def coalescing_key(message: Outgoing) -> str | None:
 def session_id_of(raw: AmqpAnnotatedMessage) -> str | None:
     group_id = None if raw.properties is None else raw.properties.group_id
     return None if group_id is None else text(group_id)
+
+
+def any_without_session(messages: Sequence[Outgoing]) -> bool:
+    return any(session_id_of(raw_of(message)) is None for message in messages)
 
 
 def partition_key_of(raw: AmqpAnnotatedMessage) -> str | None:

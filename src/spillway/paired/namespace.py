@@ -19,9 +19,10 @@ from spillway.paired.deadlines import Deadlines
 from spillway.paired.errors import FactoryClosed
 from spillway.paired.events import Events
 from spillway.paired.failures import FailoverPolicy
+from spillway.paired.in_flight import InFlight
 from spillway.paired.ledger import ClientLedger
 from spillway.paired.parameters import error as checked_error
-from spillway.paired.pool import InFlight, SenderPools
+from spillway.paired.pools import SenderPools
 from spillway.paired.shutdown import close_quietly
 
 OPERATION_TIMEOUT_S: Final = 60.0
@@ -56,7 +57,7 @@ class Namespace:
         self.host = access.host
         self.namespace_name = name or name_of(access.host)
         self.operation_timeout_s = float(operation_timeout)
-        self.policy = FailoverPolicy()  # another one, if the pairing has one
+        self.judge: Callable[[BaseException], Failure] = FailoverPolicy().judge  # another one, if the pairing has one
         self.events = Events()
         self.ledger = ClientLedger(self.namespace_name)  # what this program made the namespace do
         self.in_flight = InFlight(max_in_flight, max_in_flight_bytes)
@@ -64,17 +65,14 @@ class Namespace:
         self.make_client = make_client
         # The library owns the retries of sends; receivers keep the SDK's.
         self.client = make_client(**{"retry_total": 0, **sdk_options})
-        self.pools = SenderPools(self.client.get_queue_sender, senders_per_entity, self.judge)
+        self.pools = SenderPools(self.client.get_queue_sender, senders_per_entity, self)
         self.is_closed = False
         self.fault: BaseException | None = None
         self.on_end: list[Callable[[], None]] = []  # told when it is closed or faulted
         self.syphons_fed: list[Closable] = []  # those of primaries whose backlog this namespace has
-        self.calls = Deadlines()  # of senders, under way
+        self.calls = Deadlines(self.closed_error)  # of senders, under way
         self._ended = asyncio.Event()
         self._diverted_numbers = itertools.count(1)
-
-    def judge(self, error: BaseException) -> Failure:
-        return self.policy.judge(error)
 
     def next_diverted_number(self) -> DivertedSequenceNumber:
         return DivertedSequenceNumber(-next(self._diverted_numbers))
@@ -84,10 +82,15 @@ class Namespace:
         return self.fault is not None
 
     def check_open(self) -> None:
-        if self.fault is not None:
-            raise FactoryClosed(f"the factory of {self.host} was faulted: {self.fault}") from self.fault
         if self.is_closed:
-            raise FactoryClosed(f"the factory of {self.host} has been closed")
+            raise self.closed_error()
+
+    def closed_error(self) -> FactoryClosed:
+        if self.fault is None:
+            return FactoryClosed(f"the factory of {self.host} has been closed")
+        error = FactoryClosed(f"the factory of {self.host} was faulted: {self.fault}")
+        error.__cause__ = self.fault
+        return error
 
     async def rest(self, until_s: float) -> None:
         """Wait until that time has come, or the end."""

@@ -8,7 +8,10 @@ to queue. Every failure is answered by one of three steps: `Again` at some momen
 from dataclasses import dataclass
 from typing import Final
 
+from azure.servicebus.exceptions import OperationTimeoutError
+
 from spillway.model.failures import Blame, Failure
+from spillway.paired.failover import Change, Machine, Route
 
 RETRIES_MAX: Final = 3
 BACKOFF_S: Final = 0.1
@@ -79,29 +82,31 @@ class Plan:
         its turn, may be too little for anybody."""
         return self._share_s >= min(self.operation_timeout_s, self.deadline_s - self.began_s) * FAIR_SHARE
 
-    def is_tried_again(self, failure: Failure, now_s: float) -> Again | None:
-        """On the primary, before the failure counts against it."""
-        if not failure.is_retried or self.tries >= RETRIES_MAX:
-            return None
-        at_s = now_s + BACKOFF_S * (1 << self.tries)
-        if at_s >= self._until_s:
-            return None
-        self.tries += 1
-        return Again(at_s)
-
-    def after_primary(self, failure: Failure, now_s: float, is_away: bool, is_outdated: bool = False) -> Step:
-        """It failed, and has been counted. `is_away`: from now on the backlog takes messages. `is_outdated`: it was
-        away and is back since this attempt began, so that the failure says nothing about what is now."""
+    def after_primary(
+        self, error: Exception, failure: Failure, entity: Machine | None, epoch: int, now_s: float
+    ) -> tuple[Step, Change | None]:
+        """The primary did not take it, in an attempt that began in `epoch`. With the step: what became of the entity,
+        against which it counts if it is not tried again before. `entity` is None where there is no other way."""
+        if failure.is_retried and self.tries < RETRIES_MAX:
+            at_s = now_s + BACKOFF_S * (1 << self.tries)
+            if at_s < self._until_s:
+                self.tries += 1
+                return Again(at_s), None
         self.tries = 0
         if failure.is_busy:
-            return self._when_busy(now_s)
-        if not failure.counts_against_entity:
-            return Raise()
-        if is_away or (is_outdated and self.may_divert and now_s < self.deadline_s):
-            return Again(now_s)
+            return self._when_busy(now_s), None
+        if entity is None or not failure.counts_against_entity:
+            return Raise(), None
+        change = None
+        if self.is_fair or not isinstance(error, OperationTimeoutError):
+            change = entity.on_failure(error, epoch, now_s)
+        # That it is back since the attempt began makes the failure one of the past.
+        is_outdated = entity.epoch != epoch and self.may_divert and now_s < self.deadline_s
+        if is_outdated or entity.route() is not Route.PRIMARY:
+            return Again(now_s), change
         if not self.is_held or now_s >= self.deadline_s:
-            return Raise()
-        return Again(min(self.deadline_s, now_s + PROBE_S))
+            return Raise(), change
+        return Again(min(self.deadline_s, now_s + PROBE_S)), change
 
     # -- the backlog ----------------------------------------------------------------------------------------------
 

@@ -5,15 +5,14 @@ arrives waits here, and goes together in one batch when one is free; every calle
 Every call of the SDK has a time-out: without one a send to a peer that has fallen silent waits for ever.
 
 A connection may have died while nobody used it: the peer was restarted, or closed what was idle. A sender that was used
-before and turns out to be dead is replaced, with all that are as old, and that counts as no failure. Senders that
-nobody has used for a while are closed, and those of an entity when its last `MessageSender` is.
+before and turns out to be dead is replaced, with all that are as old, and that counts as no failure.
 """
 
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
@@ -31,10 +30,16 @@ from spillway.paired.shutdown import CLOSE_S, HandlerWatch, end, forget_locals
 
 GRACE_S: Final = 0.3  # for the SDK to keep its own time-out before we end the call for it
 TOGETHER_MAX: Final = 500  # messages that strangers send in one batch
-IDLE_S: Final = 60.0  # a sender that nobody has used for so long is closed
-IDLE_MAX: Final = 32  # senders of a namespace that nobody uses; the oldest make room
 BUSY_LOOK_S: Final = 0.02  # while closing: calls that were ended have let go of their senders
 _UNCONNECTED: Final = (ServiceBusConnectionError, ServiceBusCommunicationError, OSError)
+
+Operation = Callable[[ServiceBusSender, float], Awaitable[Any]]  # of the SDK, within so many seconds
+
+
+class Judge(Protocol):
+    """Says what an error means: a namespace, by the policy that it has now."""
+
+    judge: Callable[[BaseException], Failure]
 
 
 class SendFailed(Exception):
@@ -44,69 +49,6 @@ class SendFailed(Exception):
         super().__init__(str(error))
         self.error = error
         self.failure = failure
-
-
-class InFlight:
-    """One bound for everything that waits in memory, sends in flight and sends held back (contract G10 to G12):
-    `count_max` messages of together `bytes_max` bytes; one that is larger than that by itself may go alone.
-
-    Whoever comes when it is full waits for its turn, in order, as long as its own time allows. So a producer that is
-    faster than the broker is slowed down instead of filling the memory.
-    """
-
-    def __init__(self, count_max: int, bytes_max: int) -> None:
-        self.count_max = count_max
-        self.bytes_max = bytes_max
-        self.count = 0
-        self.bytes = 0
-        self._waiting: deque[tuple[asyncio.Future[None], int, int]] = deque()
-
-    @property
-    def waiting_count(self) -> int:
-        return len(self._waiting)
-
-    def enter_now(self, count: int, size_bytes: int) -> bool:
-        """Whether there was room at once, and nobody waiting for it."""
-        if self._waiting or not (self.count == 0 or self._fits(count, size_bytes)):
-            return False
-        self.count += count
-        self.bytes += size_bytes
-        return True
-
-    async def enter(self, count: int, size_bytes: int) -> None:
-        if self.enter_now(count, size_bytes):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, count, size_bytes))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave(count, size_bytes)  # it had its turn in the moment it gave up
-            else:
-                self._waiting = deque(each for each in self._waiting if each[0] is not turn)
-                self._admit()
-            raise
-
-    def leave(self, count: int, size_bytes: int) -> None:
-        self.count -= count
-        self.bytes -= size_bytes
-        assert self.count >= 0 and self.bytes >= 0, "what leaves has entered"
-        if self._waiting:
-            self._admit()
-
-    def _admit(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][1], self._waiting[0][2]):
-            turn, count, size_bytes = self._waiting.popleft()
-            if not turn.done():
-                self.count += count
-                self.bytes += size_bytes
-                turn.set_result(None)
-
-    def _fits(self, count: int, size_bytes: int) -> bool:
-        if self.count == 0:
-            return True
-        return self.count + count <= self.count_max and self.bytes + size_bytes <= self.bytes_max
 
 
 class PooledSender:
@@ -147,13 +89,13 @@ class SenderPool:
         path: str,
         make_sender: Callable[[], ServiceBusSender],
         senders_max: int,
-        judge: Callable[[BaseException], Failure],
+        namespace: Judge,
         on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = path
         self.make_sender = make_sender
         self.senders_max = senders_max
-        self.judge = judge
+        self.namespace = namespace
         self.on_idle = on_idle
         self.idle: list[PooledSender] = []  # the one that was used last at the end
         self.busy_count = 0
@@ -175,7 +117,7 @@ class SenderPool:
             return
         await self._use(sender, lambda sdk, left_s: sdk.send_messages(request.content, timeout=left_s), deadline_s)
 
-    async def call(self, operation: Callable[[ServiceBusSender, float], Any], deadline_s: float) -> Any:
+    async def call(self, operation: Operation, deadline_s: float) -> Any:
         """Something else than sending: `operation` gets a sender of its own and the seconds it may take."""
         sender = self._acquire()
         if sender is None:  # it does not queue behind sends
@@ -235,25 +177,32 @@ class SenderPool:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    async def _use(
-        self, sender: PooledSender, operation: Callable[[ServiceBusSender, float], Any], deadline_s: float
-    ) -> Any:
+    async def _use(self, sender: PooledSender, operation: Operation, deadline_s: float) -> Any:
         """What the operation returns. A sender that was dead before is replaced by a new one: that is no failure."""
         is_spoilt = True
         try:
             while True:
+                left_s = deadline_s - asyncio.get_running_loop().time()
                 try:
-                    result = await self._timed(operation, sender.sdk, deadline_s)
+                    if left_s <= 0:
+                        raise self._too_late()
+                    with self.deadlines.limit(deadline_s + GRACE_S):
+                        result = await operation(sender.sdk, left_s)
                 except Exception as error:
-                    failure = self._judged(error, sender)
                     forget_locals(error)
-                    if self.is_closed or not (sender.is_connected and failure.ends_link):
-                        is_spoilt = failure.spoils_sender
-                        raise SendFailed(error, failure) from error
-                    sender = self._replaced(sender)
-                else:
-                    is_spoilt = False
-                    return result
+                    if isinstance(error, TimeoutError):
+                        error = self._silence(left_s)
+                    failure = self.namespace.judge(error)
+                    if sender.is_connected and failure.ends_link and not self.is_closed:
+                        sender = self._replaced(sender)
+                        continue
+                    is_unconnected = not sender.is_connected and isinstance(error, _UNCONNECTED)
+                    if is_unconnected and failure.blame is Blame.WAY and failure.ends_link:
+                        failure = failure._replace(blame=Blame.NAMESPACE)
+                    is_spoilt = failure.spoils_sender
+                    raise SendFailed(error, failure) from error
+                is_spoilt = False
+                return result
         finally:
             self._release(sender, is_spoilt)
 
@@ -264,23 +213,11 @@ class SenderPool:
         self.close_idle(math.inf)
         return sender
 
-    def _judged(self, error: Exception, sender: PooledSender) -> Failure:
-        failure = self.judge(error)
-        is_unconnected = not sender.is_connected and isinstance(error, _UNCONNECTED)
-        if is_unconnected and failure.blame is Blame.WAY and failure.ends_link:
-            failure = failure._replace(blame=Blame.NAMESPACE)
-        return failure
+    def _too_late(self) -> OperationTimeoutError:
+        return OperationTimeoutError(message=f"'{self.path}' was not sent to within the time allowed.")
 
-    async def _timed(
-        self, operation: Callable[[ServiceBusSender, float], Any], sdk: ServiceBusSender, deadline_s: float
-    ) -> Any:
-        left_s = deadline_s - asyncio.get_running_loop().time()
-        if left_s <= 0:
-            raise OperationTimeoutError(message=f"'{self.path}' was not sent to within the time allowed.")
-        try:
-            return await self.deadlines.limit(operation(sdk, left_s), deadline_s + GRACE_S)
-        except TimeoutError:
-            raise OperationTimeoutError(message=f"'{self.path}' did not answer within {left_s:.1f} s.") from None
+    def _silence(self, waited_s: float) -> OperationTimeoutError:
+        return OperationTimeoutError(message=f"'{self.path}' did not answer within {waited_s:.1f} s.")
 
     # -- waiting, and going together ------------------------------------------------------------------------------
 
@@ -291,8 +228,8 @@ class SenderPool:
             async with asyncio.timeout_at(deadline_s + GRACE_S):
                 await waiting.done
         except TimeoutError:
-            error = OperationTimeoutError(message=f"'{self.path}' was not sent to within the time allowed.")
-            raise SendFailed(error, self.judge(error)) from None
+            error = self._too_late()
+            raise SendFailed(error, self.namespace.judge(error)) from None
         finally:
             if not waiting.done.done():
                 waiting.done.cancel()
@@ -355,7 +292,7 @@ class SenderPool:
         try:
             await sdk.send_messages(batch, timeout=left_s)
         except Exception as error:
-            failure = self.judge(error)
+            failure = self.namespace.judge(error)
             if failure.blame is not Blame.MESSAGE and failure.is_certain:
                 raise
             for waiting in inside:  # one of them is to blame: each for itself
@@ -375,9 +312,9 @@ class SenderPool:
                     self.waiting.extendleft(reversed(group[at:]))
                     del group[at:]
                     break
-                _refuse(waiting, SendFailed(error, self.judge(error)))
+                _refuse(waiting, SendFailed(error, self.namespace.judge(error)))
             except Exception as error:
-                _refuse(waiting, SendFailed(error, self.judge(error)))
+                _refuse(waiting, SendFailed(error, self.namespace.judge(error)))
             else:
                 inside.append(waiting)
         return inside
@@ -387,81 +324,12 @@ class SenderPool:
         try:
             await sdk.send_messages(waiting.request.content, timeout=max(left_s, GRACE_S))
         except Exception as error:
-            failure = self.judge(error)
+            failure = self.namespace.judge(error)
             if failure.blame is not Blame.MESSAGE and failure.is_certain:
                 raise
             _refuse(waiting, SendFailed(error, failure))
         else:
             _accept(waiting)
-
-
-class SenderPools:
-    """All senders of a namespace, by entity."""
-
-    def __init__(
-        self,
-        make_sender: Callable[[str], ServiceBusSender],
-        senders_per_entity: int,
-        judge: Callable[[BaseException], Failure],
-    ) -> None:
-        self.make_sender = make_sender
-        self.senders_per_entity = senders_per_entity
-        self.judge = judge
-        self.by_path: dict[str, SenderPool] = {}
-        self._users: dict[str, int] = {}  # `MessageSender`s that are open, by entity
-        self._timer: asyncio.TimerHandle | None = None
-        self._closing: set[asyncio.Task[None]] = set()
-
-    def at(self, path: str) -> SenderPool:
-        key = path.strip("/").lower()
-        pool = self.by_path.get(key)
-        if pool is None:
-            pool = self.by_path[key] = self.reserved(path, self.senders_per_entity, self._on_idle)
-        return pool
-
-    def reserved(self, path: str, senders_max: int, on_idle: Callable[[], None] = lambda: None) -> SenderPool:
-        """A pool of its own, for whoever closes it: a ping must not wait behind sends."""
-        return SenderPool(path, lambda: self.make_sender(path), senders_max, self.judge, on_idle)
-
-    def open(self, path: str) -> None:
-        """Another `MessageSender` sends to this entity."""
-        key = path.strip("/").lower()
-        self._users[key] = self._users.get(key, 0) + 1
-
-    def leave(self, path: str) -> None:
-        """One that was opened is closed; with the last one go the senders that nobody uses."""
-        key = path.strip("/").lower()
-        self._users[key] -= 1
-        if self._users[key] == 0:
-            del self._users[key]
-            if key in self.by_path:
-                self.by_path[key].close_idle(math.inf)
-
-    async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        await asyncio.gather(*(pool.close() for pool in self.by_path.values()))
-
-    @property
-    def idle_count(self) -> int:
-        return sum(len(pool.idle) for pool in self.by_path.values())
-
-    def _on_idle(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(IDLE_S / 2, self._sweep)
-        if len(self.by_path) * self.senders_per_entity > IDLE_MAX and self.idle_count > IDLE_MAX:
-            pools = [pool for pool in self.by_path.values() if pool.idle]
-            oldest = min(pools, key=lambda pool: pool.idle[0].idle_since_s)
-            oldest.close_idle(oldest.idle[0].idle_since_s)
-
-    def _sweep(self) -> None:
-        self._timer = None
-        before_s = asyncio.get_running_loop().time() - IDLE_S
-        left = [pool.close_idle(before_s) for pool in self.by_path.values()]
-        for key in [key for key, pool in self.by_path.items() if pool.is_unused and key not in self._users]:
-            del self.by_path[key]
-        if any(left):
-            self._timer = asyncio.get_running_loop().call_later(IDLE_S / 2, self._sweep)
 
 
 def _is_as_patient(one: _Waiting, other: _Waiting, now_s: float) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessageBatch
 
 from spillway.model.failures import Failure
-from spillway.paired.messages import Outgoing, coalescing_key
+from spillway.paired.messages import MESSAGE_OVERHEAD_BYTES, Outgoing, coalescing_key
 
 
 class SendRequest:
@@ -36,6 +36,11 @@ class SendRequest:
     def key(self) -> str | None:
         """Session or partition: only messages of one go into a batch together."""
         return coalescing_key(self.messages[0]) if self.is_keyed else None
+
+    @property
+    def size_bytes(self) -> int:
+        """About what its messages take in memory."""
+        return sum(self.body_sizes) + MESSAGE_OVERHEAD_BYTES * len(self.messages)
 
     @property
     def content(self) -> Any:

@@ -20,7 +20,7 @@ from spillway.paired.delivery import Delivery
 from spillway.paired.errors import FactoryClosed, SchedulingError, wrapped
 from spillway.paired.failover import Route
 from spillway.paired.ledger import CANCEL
-from spillway.paired.messages import MESSAGE_OVERHEAD_BYTES, Outgoing, body_bytes, raw_of
+from spillway.paired.messages import Outgoing, body_bytes, raw_of
 from spillway.paired.namespace import Namespace
 from spillway.paired.pairing import PairingSlot
 from spillway.paired.pool import SendFailed
@@ -58,9 +58,11 @@ class MessageSender:
     async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
         """One message, an iterable of them (sent as one batch, all or nothing) or a batch."""
         self._check_open()
-        messages, is_whole = unpack(message)
-        if messages:
-            await self._send(messages, is_whole, None, timeout)
+        if timeout is not None:
+            parameters.check_send(timeout)
+        request = request_of(message, self.delivery.slot.pairing is not None)
+        if request.messages:
+            await self.delivery.deliver(request, timeout)
 
     async def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
@@ -69,8 +71,10 @@ class MessageSender:
         `DivertedSequenceNumber`, which cannot be cancelled."""
         self._check_open()
         parameters.check_schedule(schedule_time_utc, timeout)
-        unpacked, _ = unpack(messages)
-        return await self._send(unpacked, True, schedule_time_utc, timeout) if unpacked else []
+        request = request_of(messages, self.delivery.slot.pairing is not None, schedule_time_utc)
+        if request.messages:
+            await self.delivery.deliver(request, timeout)
+        return request.numbers
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None
@@ -105,19 +109,7 @@ class MessageSender:
         assert isinstance(batch, ServiceBusMessageBatch)
         return batch
 
-    # -- the way to the delivery ----------------------------------------------------------------------------------
-
-    async def _send(
-        self, messages: list[Outgoing], is_whole: bool, due: datetime.datetime | None, timeout: float | None
-    ) -> list[int]:
-        if timeout is not None:
-            parameters.seconds("timeout", timeout)
-        is_paired = self.delivery.slot.pairing is not None
-        body_sizes = [prepare(message, is_paired) for message in messages]
-        request = SendRequest(messages, is_whole, body_sizes, due=due)
-        size_bytes = sum(body_sizes) + MESSAGE_OVERHEAD_BYTES * len(messages)
-        await self.delivery.deliver(request, size_bytes, timeout)
-        return request.numbers
+    # -- parts ----------------------------------------------------------------------------------------------------
 
     async def _call_primary(self, operation: Any, timeout: float | None) -> Any:
         deadline_s = asyncio.get_running_loop().time() + (timeout or self.primary.operation_timeout_s)
@@ -139,31 +131,38 @@ async def _cancel(sender: ServiceBusSender, numbers: list[int], left_s: float) -
     await sender.cancel_scheduled_messages(numbers, timeout=left_s)
 
 
-def unpack(message: Any) -> tuple[list[Outgoing], bool]:
-    """Single messages, and whether they belong together. As the SDK takes them."""
+def request_of(message: Any, is_paired: bool, due: datetime.datetime | None = None) -> SendRequest:
+    """What to send, as the SDK takes it: one message, or several that belong together. Who has no id is given one, so
+    that a send of unknown outcome that is diverted stays one message inside the primary's duplicate window."""
+    messages: list[Outgoing]
     if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
-        return [message], False
-    if isinstance(message, ServiceBusMessageBatch):
-        return list(message._messages), True  # there is no other way to see what is inside
+        messages, is_whole = [message], False
+    elif isinstance(message, ServiceBusMessageBatch):
+        messages, is_whole = list(message._messages), True  # there is no other way to see what is inside
+    elif isinstance(message, Iterable) and not isinstance(message, (Mapping, str, bytes)):
+        messages, is_whole = [_one_of(each) for each in message], True
+    else:
+        messages, is_whole = [_one_of(message)], False
+    body_sizes: list[int] = []
+    for each in messages:
+        raw = raw_of(each)
+        if is_paired and raw.application_properties:
+            refuse_aliases(raw)
+        properties = raw.properties
+        if properties is None:
+            properties = raw.properties = AmqpMessageProperties()
+        if properties.message_id is None:
+            properties.message_id = str(uuid.uuid4())
+        body_sizes.append(body_bytes(raw))
+    return SendRequest(messages, is_whole, body_sizes, due=due)
+
+
+def _one_of(message: Any) -> Outgoing:
+    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
+        return message
     if isinstance(message, Mapping):
-        return [ServiceBusMessage(**message)], False
-    if isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
-        return [unpack(each)[0][0] for each in message], True
+        return ServiceBusMessage(**message)
     raise TypeError(
         "message: only AmqpAnnotatedMessage, ServiceBusMessage instances or dictionaries representing messages are "
         f"supported. Received instead: {type(message).__name__}"
     )
-
-
-def prepare(message: Outgoing, is_paired: bool) -> int:
-    """Give it an id if it has none, so that a send of unknown outcome that is diverted stays one message inside the
-    primary's duplicate window. The bytes of its body."""
-    raw = raw_of(message)
-    if is_paired and raw.application_properties:
-        refuse_aliases(raw)
-    properties = raw.properties
-    if properties is None:
-        properties = raw.properties = AmqpMessageProperties()
-    if properties.message_id is None:
-        properties.message_id = str(uuid.uuid4())
-    return body_bytes(raw)

@@ -9,11 +9,11 @@ from typing import Final
 
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
-from spillway.model.failures import Blame, Failure
+from spillway.model.failures import Blame
 from spillway.paired import events
 from spillway.paired.failover import Change, Machine, State
 from spillway.paired.ledger import PING
-from spillway.paired.messages import Outgoing, raw_of, session_id_of
+from spillway.paired.messages import Outgoing, any_without_session
 from spillway.paired.namespace import Namespace
 from spillway.paired.options import SendAvailabilityPairedNamespaceOptions
 from spillway.paired.pool import SenderPool, SendFailed
@@ -59,22 +59,15 @@ class Watch:
     # -- what is told to it ---------------------------------------------------------------------------------------
 
     def on_success(self) -> None:
-        self._follow(self.machine.on_success(self._loop.time()))
+        self.follow(self.machine.on_success(self._loop.time()))
 
-    def on_failure(self, error: BaseException, epoch: int) -> None:
-        self._follow(self.machine.on_failure(error, epoch, self._loop.time()))
-
-    def on_refusal(self, error: Exception, failure: Failure, messages: list[Outgoing]) -> None:
+    def on_refusal(self, error: Exception, messages: list[Outgoing]) -> None:
         """A message was refused for what it is. That the entity wants sessions is worth knowing in its next outage."""
-        if failure.blame is Blame.MESSAGE and "session" in str(error).lower() and _any_without_session(messages):
+        if "session" in str(error).lower() and any_without_session(messages):
             self.session_refusal = error
 
-    def refuse_without_session(self, messages: list[Outgoing]) -> Exception | None:
-        """Why the entity will not take one of these when it is back, as far as it has shown."""
-        return self.session_refusal if self.session_refusal is not None and _any_without_session(messages) else None
-
     def mark_healthy(self) -> None:
-        self._follow(self.machine.mark_healthy(self._loop.time()))
+        self.follow(self.machine.mark_healthy(self._loop.time()))
 
     async def changed(self, until_s: float) -> None:
         """Wait until the state is another one, or that time has come."""
@@ -106,7 +99,8 @@ class Watch:
 
     # -- what follows from it -------------------------------------------------------------------------------------
 
-    def _follow(self, change: Change | None) -> None:
+    def follow(self, change: Change | None) -> None:
+        """The machine has decided: listeners are told, who waits looks again, timer and pings go with the state."""
         if change is None or self.is_closed:  # what is closed begins nothing
             return
         told = self.primary.events.tell
@@ -122,7 +116,7 @@ class Watch:
 
     def _on_time(self) -> None:
         self._timer = None
-        self._follow(self.machine.on_time(max(self._loop.time(), self.machine.fail_over_at_s or 0.0)))
+        self.follow(self.machine.on_time(max(self._loop.time(), self.machine.fail_over_at_s or 0.0)))
 
     async def _ping_until_back(self) -> None:
         """At once, then every interval, until one gets through (contract D10, F3, F4, F6). Not at once after a relapse:
@@ -160,14 +154,10 @@ class Watch:
             )  # it judges messages again
             tell(events.PINGED, path, error=failed.error, answered=is_answered)
             if is_answered:
-                self._follow(self.machine.on_ping_answered(self._loop.time()))
+                self.follow(self.machine.on_ping_answered(self._loop.time()))
             else:
-                self._follow(self.machine.on_ping_failed(failed.error, failed.failure.is_lasting, self._loop.time()))
+                self.follow(self.machine.on_ping_failed(failed.error, failed.failure.is_lasting, self._loop.time()))
         else:
             self.primary.ledger.count(path, PING)
             tell(events.PINGED, path, answered=True)
-            self._follow(self.machine.on_ping_answered(self._loop.time()))
-
-
-def _any_without_session(messages: list[Outgoing]) -> bool:
-    return any(session_id_of(raw_of(message)) is None for message in messages)
+            self.follow(self.machine.on_ping_answered(self._loop.time()))
