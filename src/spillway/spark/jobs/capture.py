@@ -26,6 +26,7 @@ from spillway.model.texts import count_text
 from spillway.spark.jobs.job import CaFile, ConnectionString, Job, Secret
 from spillway.spark.jobs.option import Option, check_options
 from spillway.spark.platform.access import OptionError, access_options
+from spillway.spark.platform.connect import NO_WATCH, is_connect, parallelism, refuse_on_connect
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
@@ -252,6 +253,8 @@ class Capture:
         self.spark = spark
         self.config = config
         self.say = say
+        if config.watch:
+            refuse_on_connect(spark, "a capture that watches", NO_WATCH)
         self.options = check(config)
         self.lake = Lake(spark, config.out)
         self.out = self.lake.path
@@ -287,7 +290,10 @@ class Capture:
         moved_s = time.monotonic()
         while not self.stopped.is_set():
             before = self.summary.settled
-            self._query({"availableNow": True}, FAILURES_MAX)
+            if is_connect(self.spark):
+                self._read_batches(leftovers)
+            else:
+                self._query({"availableNow": True}, FAILURES_MAX)
             self.summary.left = leftovers.left()
             if self.summary.settled > before:
                 moved_s = time.monotonic()
@@ -297,6 +303,17 @@ class Capture:
             names = ", ".join(self.summary.left[:5])
             self.say(f"messages of {names} are in somebody's lock: looking again in {AGAIN_S:.0f} s")
             self._pause(min(AGAIN_S, self.config.patience_s - waited_s))
+
+    def _read_batches(self, leftovers: Leftovers) -> None:
+        """On Spark Connect: batch reads in the place of a query, until one finds nothing, or nothing is left."""
+        options = options_of(self.config, receivers(self.config, max(2, parallelism(self.spark))))
+        for name in ("firstBatchMessages", "minMessages", "maxDelaySeconds"):
+            del options[name]  # a query's
+        while not self.stopped.is_set():
+            before, number = self.summary.messages, self.summary.batches
+            self._batch(self.spark.read.format("servicebus").options(**options).load(), number)
+            if self.summary.messages == before or (leftovers.are_known and not leftovers.left()):
+                return
 
     def _query(self, trigger: dict[str, Any], failures_max: int) -> None:
         """Until it ends or is stopped. One that fails is started again, so often."""
@@ -320,7 +337,7 @@ class Capture:
             self.stopped.set()
 
     def _start(self, trigger: dict[str, Any]) -> "StreamingQuery":
-        partitions = receivers(self.config, max(2, self.spark.sparkContext.defaultParallelism))
+        partitions = receivers(self.config, max(2, parallelism(self.spark)))
         # A batch is settled before the next one begins: what is left of an earlier one, nobody will settle.
         options = {**options_of(self.config, partitions), "holder": f"capture {self.run_id}"}
         frame = self.spark.readStream.format("servicebus").options(**options).load()

@@ -36,6 +36,7 @@ from spillway.spark.billing.metering_inputs import (
 from spillway.spark.jobs.job import Job
 from spillway.spark.jobs.option import Option
 from spillway.spark.platform.access import OptionError
+from spillway.spark.platform.connect import parallelism
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.line_files import BadLine
 from spillway.spark.platform.preflight import check_writable, to_mend
@@ -227,7 +228,7 @@ def rows_in(directory: Path) -> int:
 
 def sum_files(spark: "SparkSession", files: list[LedgerFile]) -> "DataFrame":
     """Files are summed where they are read, so that only sums travel."""
-    hands = dealt_out(files, max(TASKS_MIN, TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    hands = dealt_out(files, max(TASKS_MIN, TASKS_PER_CORE * parallelism(spark)))
 
     def read(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         for batch in batches:

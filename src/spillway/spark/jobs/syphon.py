@@ -28,7 +28,8 @@ from spillway.client import ClientError
 from spillway.model.texts import count_text
 from spillway.spark.jobs.job import Job
 from spillway.spark.jobs.option import Option, check_options
-from spillway.spark.platform.access import Access, checked
+from spillway.spark.platform.access import Access, OptionError, checked
+from spillway.spark.platform.connect import NO_WATCH, is_connect, parallelism, refuse_on_connect
 from spillway.spark.platform.connection_pool import NamespaceError, backlogs_of, connection_pool
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.preflight import check_writable, to_mend
@@ -213,6 +214,8 @@ class Syphon:
 
     def __init__(self, spark: "SparkSession", config: SyphonConfig) -> None:
         check(config)
+        if config.watch:
+            refuse_on_connect(spark, "a syphon that watches", NO_WATCH)
         self.spark = spark
         self.config = config
         self.primary = access_of(config.primary, config.primary_ca_file, "primary", config.timeout_s)
@@ -313,7 +316,10 @@ class Syphon:
     def _round(self, depths: list[Depth]) -> None:
         """On a machine that is very busy Spark may give up on a Python process of its own before that has begun."""
         for tries in range(1, TRIES_MAX + 1):
-            error = wait_for_end(self._start(depths, {"availableNow": True}), self.stopped, say_on_stderr)
+            query = self._start(depths, {"availableNow": True})
+            error = wait_for_end(query, self.stopped, say_on_stderr)
+            if is_connect(self.spark):
+                self._collect(query)
             if error is None:
                 return
             if tries == TRIES_MAX or NOT_BEGUN not in str(error):
@@ -355,7 +361,7 @@ class Syphon:
             self.name,
             tuple(depth.path for depth in depths),
             config.batch_messages,
-            config.partitions or max(2, self.spark.sparkContext.defaultParallelism),
+            config.partitions or max(2, parallelism(self.spark)),
             config.idle_s,
             config.patience_s,
             config.ttl,
@@ -365,9 +371,18 @@ class Syphon:
             config.again_s,
         )
         counts = self.spark.readStream.format(FORMAT).option(OPTION, plan.to_json()).load()
+        if is_connect(self.spark):
+            # Rows that a few tasks of a run count: the server keeps them until they are collected. No checkpoint then.
+            kept = counts.writeStream.format("memory").queryName(f"syphon_{uuid.uuid4().hex}")
+            return kept.outputMode("append").trigger(**trigger).start()
         # A checkpoint belongs to one query over the same backlog queues; Spark refuses another.
         writer = counts.writeStream.queryName(f"syphon {self.name}").foreachBatch(self._batch)
         return writer.option("checkpointLocation", f"{self.checkpoint}/query").trigger(**trigger).start()
+
+    def _collect(self, query: "StreamingQuery") -> None:
+        assert query.name is not None, "it is the name of the table"
+        self._batch(self.spark.table(query.name), 0)
+        self.spark.catalog.dropTempView(query.name)
 
     # -- counts -----------------------------------------------------------------------------------------------------
 

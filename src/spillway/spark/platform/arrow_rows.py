@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.spark.platform.connect import parallelism
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -13,7 +15,7 @@ TASKS_PER_CORE: Final = 4  # a task each for thousands of small files would be m
 
 def slices(spark: "SparkSession", count: int) -> int:
     """Tasks for so many files."""
-    return min(count, TASKS_PER_CORE * max(1, spark.sparkContext.defaultParallelism))
+    return min(count, TASKS_PER_CORE * max(1, parallelism(spark)))
 
 
 def arrow_of(schema: str) -> "pa.Schema":

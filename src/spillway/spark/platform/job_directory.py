@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spillway.spark.platform.connect import refuse_on_connect
 from spillway.spark.platform.paths import local_path
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ class JobDirectory:
             self._files = _Local(local)
         else:
             assert spark is not None
+            refuse_on_connect(
+                spark,
+                f"{self.path}: a job with files there",
+                "it reaches them through Spark's Java machine. Give a directory that this machine, the Connect server "
+                "and the workers share, or run the job with spark-submit",
+            )
             self._files = _Hadoop(spark, self.path)
 
     def read(self, name: str) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spillway.spark.platform.access import OptionError
+from spillway.spark.platform.connect import REMOTE, check_answers, is_connect
 from spillway.spark.platform.java import SparkMissing, find_java
 from spillway.spark.platform.spark_home import light_home
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 # Plain `local[*]` tries a task once: one dead worker would end the query.
 EMBEDDED_MASTER: Final = "local[*,4]"
 PYSPARK_MIN: Final = (4, 3)
-MASTER: Final = re.compile(r"local(\[[0-9*]+(,\s*[0-9]+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+MASTER: Final = re.compile(r"local(\[[0-9*]+(,\s*[0-9]+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|sc)://.+")
 INSTALL: Final = "pip install 'spillway[spark]' (PySpark is a download of 456 MB)"
 # Set by spark-submit: the Java machine is there already, with its master.
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
@@ -73,6 +74,8 @@ def build_session(
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
+    if is_connect(running) or (running is None and (master or "").startswith(REMOTE)):
+        return _connected(app_name, running, master, config or {}, say)
     if running is None and not is_submitted:
         os.environ["JAVA_HOME"] = str(find_java().home())
         # Workers are to be this Python: another one has not what this one has.
@@ -95,6 +98,28 @@ def build_session(
     return session
 
 
+def _connected(
+    app_name: str, running: "SparkSession | None", master: str | None, config: Mapping[str, str], say: Say
+) -> "SparkSession":
+    """Of Spark Connect: the machine is somebody else's, and only what belongs to a session can be set."""
+    from pyspark.sql import SparkSession
+
+    session = running
+    if session is None:
+        assert master is not None, "an address begins with sc://"
+        check_answers(master)
+        try:
+            session = SparkSession.builder.remote(master).appName(app_name).getOrCreate()
+            say(f"Spark {session.version} is reached by Spark Connect")
+        except Exception as error:
+            where = master.partition(";")[0]  # behind it there may be a token
+            raise SparkMissing(f"Spark Connect at {where}: {_first_line(error)}") from error
+    for name, value in {**ALWAYS, **config}.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
+
+
 def _check_pyspark() -> None:
     try:
         import pyspark
@@ -113,9 +138,12 @@ def check_spark(master: str | None = None) -> None:
     _check_pyspark()
     if master and not MASTER.fullmatch(master):
         raise OptionError(
-            f"master '{master[:100]}': local[*,4] or another local[…], spark://HOST:PORT, k8s://…, or yarn"
+            f"master '{master[:100]}': local[*,4] or another local[…], spark://HOST:PORT, k8s://…, yarn, or "
+            "sc://HOST:PORT of a Spark Connect server"
         )
-    if SUBMITTED not in os.environ:
+    if (master or "").startswith(REMOTE):
+        check_answers(master or "")
+    elif SUBMITTED not in os.environ:
         find_java()
 
 
