@@ -106,7 +106,7 @@ bench-spark: $(DEV) $(COMPILED) ## the syphon on Spark, the same mover outside o
 bench-capture: $(DEV) $(COMPILED) ## entities into Parquet by the capture job, and browsed; CPU by stage
 	@$(VENV_PYTHON) bench/capture.py
 
-spark-kills: $(DEV) ## syphon and capture on Spark, killed in every place, SPARK_KILLS=20 times each
+spark-kills: $(DEV) ## syphon, capture and a deleting stream on Spark, killed in every place, SPARK_KILLS=20 times each
 	@$(VENV_PYTHON) tools/sparkkills.py --kills $(SPARK_KILLS)
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times

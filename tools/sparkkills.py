@@ -15,6 +15,13 @@ The capture (tools/sparkkills_capture.py):
     capture-worker      kill -9 of a Python worker in the middle
     capture-driver, capture-executor   as above
 
+A receive-and-delete stream (tools/sparkkills_delete.py), which promises at most once: nothing twice, nothing left, and
+lost only what died with its task:
+
+    delete-received     a worker dies with what it has received
+    delete-worker, delete-driver, delete-executor   as above
+    delete-last         nothing is killed, and nothing lost
+
     tools/sparkkills.py --kills 20 [--only worker,sent] [--go-on]
 """
 
@@ -32,10 +39,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.tools.commit import commit  # noqa: E402
 from tools import sparkkills_capture as capture  # noqa: E402
+from tools import sparkkills_delete as delete  # noqa: E402
 from tools import sparkkills_syphon as syphon  # noqa: E402
 from tools.sparkkills_ground import LOCK_S, MESSAGES, Ground  # noqa: E402
 
-KINDS = (*syphon.KINDS, *capture.KINDS)
+KINDS = (*syphon.KINDS, *capture.KINDS, *delete.KINDS)
 COUNTS = ("landed", "lost", "twice", "left")
 
 Result = dict[str, Any]
@@ -70,7 +78,14 @@ class Evidence:
         return self.kinds().get(kind, {}).get("landed", 0)
 
     def wrong(self) -> list[Result]:
-        return [trial for trial in self.trials if trial["lost"] or trial["twice"] or trial["left"]]
+        return [trial for trial in self.trials if is_wrong(trial)]
+
+
+def is_wrong(trial: Result) -> bool:
+    """By what its kind promises."""
+    if trial["kind"] in delete.KINDS:
+        return delete.is_wrong(trial)
+    return bool(trial["lost"] or trial["twice"] or trial["left"])
 
 
 def main() -> int:
@@ -105,7 +120,7 @@ def main() -> int:
 
 def killed(ground: Ground, kind: str, kills: int, evidence: Evidence, about: Result) -> bool:
     """Until so many have landed; not for ever."""
-    kill = capture.kill if kind in capture.KINDS else syphon.kill
+    (kill,) = [room.kill for room in (syphon, capture, delete) if kind in room.KINDS]
     tries = 2 * kills
     while evidence.landed(kind) < kills and tries:
         tries -= 1

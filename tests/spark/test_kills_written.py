@@ -29,3 +29,16 @@ def test_a_run_that_goes_on_adds_to_what_the_file_has(tmp_path: Path) -> None:
     third = Evidence(path)
     third.add(trial("cold"))
     assert list(json.loads(path.read_text())["kinds"]) == ["cold"]
+
+
+def test_a_stream_that_deletes_may_lose_what_died_with_its_tasks_and_nothing_else() -> None:
+    evidence = Evidence(Path("nowhere"))
+    fine = [trial("delete-driver", lost=500, lost_max=500), trial("delete-last", lost_max=0)]
+    wrong = [
+        trial("delete-driver", lost=501, lost_max=500),
+        trial("delete-worker", twice=1, lost_max=500),
+        trial("delete-received", left=1, lost_max=500),
+        trial("delete-last", lost=1, lost_max=0),
+    ]
+    evidence.trials = [*fine, *wrong]
+    assert evidence.wrong() == wrong
