@@ -37,7 +37,7 @@ PLAY ?= 1
 MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills powercut lab-soak field week callers load neighbours clean
+.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills long-batch powercut lab-soak field week callers load neighbours clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -108,6 +108,9 @@ bench-capture: $(DEV) $(COMPILED) ## entities into Parquet by the capture job, a
 
 spark-kills: $(DEV) ## syphon, capture and a deleting stream on Spark, killed in every place, SPARK_KILLS=20 times each
 	@$(VENV_PYTHON) tools/sparkkills.py --kills $(SPARK_KILLS)
+
+long-batch: $(DEV) ## a batch of ten minutes between reading and settling, with locks of one
+	@$(VENV_PYTHON) tools/long_batch.py
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times
 	@$(VENV_PYTHON) tools/killtest.py --kills $(KILLS)
