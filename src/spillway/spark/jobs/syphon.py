@@ -28,7 +28,7 @@ from spillway.client import ClientError
 from spillway.model.texts import count_text
 from spillway.spark.jobs.job import Job
 from spillway.spark.jobs.option import Option, check_options
-from spillway.spark.platform.access import Access, OptionError, checked
+from spillway.spark.platform.access import Access, checked
 from spillway.spark.platform.connect import NO_WATCH, is_connect, parallelism, refuse_on_connect
 from spillway.spark.platform.connection_pool import NamespaceError, backlogs_of, connection_pool
 from spillway.spark.platform.java import SparkMissing
