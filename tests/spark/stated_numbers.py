@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 from spillway.amqp.types import Timestamp
@@ -25,6 +26,7 @@ class StatedNumbers:
         self.last = 0
         self.requests = 0
         self.meanwhile: Callable[[], None] = lambda: None
+        self.enqueued_ms: Callable[[int], int] = lambda name: 1_000_000 + name
 
     def send(self, count: int) -> None:
         self.queue |= set(range(self.last + 1, self.last + count + 1))
@@ -44,14 +46,13 @@ class StatedNumbers:
         self.meanwhile()
         if path == QUEUE and not self.is_readable:
             raise Unauthorized("no", "amqp:unauthorized-access")
-        held: Mapping[int, int] = self.dead if path == DEAD else {name: name for name in self.queue}
-        numbers = sorted(number for number in held if number >= start)[:count]
-        return [{"message": _encoded(number, held[number])} for number in numbers]
+        held = self.dead if path == DEAD else self.queue
+        numbers = islice((number for number in range(start, self.last + 1) if number in held), count)
+        return [{"message": self._encoded(number, self.dead[number] if path == DEAD else number)} for number in numbers]
 
-
-def _encoded(number: int, name: int) -> bytes:
-    annotations = {"x-opt-sequence-number": number, "x-opt-enqueued-time": Timestamp(1_000_000 + name)}
-    return OutgoingMessage(str(name), message_id=str(name), annotations=annotations).encode()
+    def _encoded(self, number: int, name: int) -> bytes:
+        annotations = {"x-opt-sequence-number": number, "x-opt-enqueued-time": Timestamp(self.enqueued_ms(name))}
+        return OutgoingMessage(str(name), message_id=str(name), annotations=annotations).encode()
 
 
 class StatedManagement(Management):

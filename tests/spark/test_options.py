@@ -43,6 +43,8 @@ NAMED = {"secretName": "env:BUS", "entity": "orders"}
         ({**NAMED, "mode": "peeklock", "holder": "m" * 101}, "at most 100 characters"),
         ({**NAMED, "settle": "manual"}, "settle is for mode=peeklock"),
         ({**NAMED, "mode": "peeklock", "settle": "auto"}, "settle='auto': it is manual, or not given"),
+        ({**NAMED, "pushdown": "yes"}, "pushdown='yes': it is true or false"),
+        ({**NAMED, "mode": "peeklock", "pushdown": "true"}, "pushdown is for batch reads with mode=browse"),
         ({**NAMED, "bodyFormat": "xml"}, "bodyFormat='xml': it is binary, string or json"),
         ({**NAMED, "bodyFormat": "json", "includeBody": "false"}, "give one of them"),
         ({**NAMED, "path": "bills"}, "the entity is given twice"),

@@ -31,6 +31,8 @@ ALWAYS: Final[dict[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     # A second attempt beside a running one would be one more competing consumer.
     "spark.speculation": "false",
+    # Filters of a query go to `format("servicebus")`, which asks for fewer messages.
+    "spark.sql.python.filterPushdown.enabled": "true",
 }
 EMBEDDED: Final[dict[str, str]] = {
     # All of it is this machine; its name need not be known to anybody.

@@ -3,11 +3,12 @@
 The driver finds the ranges, executors read them. Offsets are positions in each entity (`positions.py`).
 """
 
+import copy
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -17,12 +18,14 @@ from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operat
 from spillway.spark.platform.patience import Patience, look, patiently
 from spillway.spark.source.batch_ends import Offset, batch_ends, beginnings, check_offset, positions
 from spillway.spark.source.dead_letters import DeadLetterWatch, ranges_of, wanted_of
+from spillway.spark.source.enqueued_times import between
 from spillway.spark.source.lag import Lag, look_at
 from spillway.spark.source.number_runs import Runs
 from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.positions import Position
+from spillway.spark.source.pushdown import Narrowed, push, within
 from spillway.spark.source.rows import RowMaker
-from spillway.spark.source.sequence_bounds import first_from, last_of, sessions_of
+from spillway.spark.source.sequence_bounds import first_from, last_until, sessions_of
 
 STREAM_MESSAGES: Final = 10_000  # in a micro-batch, where maxMessages does not say
 PEEKED_AT_A_TIME: Final = 500
@@ -40,6 +43,16 @@ class RangePartition(InputPartition):
         self.wanted: Runs | None = None  # only these numbers
         self.sharers = 1  # how many partitions share the budget of operations
 
+    def pieces(self) -> Iterator["RangePartition"]:
+        """Wanted numbers that lie close together are read at once, and what lies far between is not read."""
+        if self.wanted is None:
+            yield self
+            return
+        for start, end, wanted in ranges_of(self.wanted.within(self.start, self.end)):
+            piece = copy.copy(self)
+            piece.start, piece.end, piece.wanted = start, end, wanted
+            yield piece
+
 
 class BrowseRead:
     """What both readers do on an executor."""
@@ -55,10 +68,10 @@ class BrowseRead:
         pool = connection_pool()
         maker = RowMaker(self.schema, self.options, namespace_of(self.options))
         omits_body = not ({"body", "body_error", "body_quarantine", "body_type", "raw"} & set(self.schema.fieldNames()))
-        work = _Pages(pool, self.options, partition, omits_body)
-        for messages in work.pages():
-            if found := _wanted(partition.wanted, messages):
-                yield maker.batch(partition.entity, found)
+        for piece in partition.pieces():
+            for messages in _Pages(pool, self.options, piece, omits_body).pages():
+                if found := _wanted(piece.wanted, messages):
+                    yield maker.batch(partition.entity, found)
 
 
 class _Pages:
@@ -120,17 +133,27 @@ class BrowseReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._read = BrowseRead(options, schema)
+        self._narrowed = Narrowed(options.entities)
 
     def partitions(self) -> Sequence[InputPartition]:
         pool, options = connection_pool(), self._read.options
         patience = Patience(options.access, some_of(options.entities))
         counted = CountedPool(pool, Operations(options.operations_per_s))
-        found = pool.run(patiently(patience, lambda: _ranges(counted, options)))
+        found = pool.run(patiently(patience, lambda: _ranges(counted, options, self._narrowed)))
         _share_budget(found)
         return found or [RangePartition(self._read.options.entities[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._read.rows(partition)
+
+
+class FilteredBrowseReader(BrowseReader):
+    """A batch read with pushdown=true. Spark refuses it where its own setting does not allow it, and says which."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Those that Spark has to look at."""
+        self._narrowed, left = push(self._read.options, filters)
+        return left
 
 
 class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -214,9 +237,9 @@ def _late(after: Mapping[str, Position]) -> list[InputPartition]:
     """Dead letters of a batch that came with lower numbers than those before it."""
     found: list[InputPartition] = []
     for entity, at in after.items():
-        for start, end, wanted in ranges_of(at.late):
-            found.append(partition := RangePartition(entity, start, end))
-            partition.wanted = wanted
+        if at.late.runs:
+            found.append(partition := RangePartition(entity, at.late.runs[0][0], at.late.runs[-1][1]))
+            partition.wanted = at.late
     return found
 
 
@@ -228,8 +251,9 @@ def _narrowed(partitions: list[InputPartition], after: Mapping[str, Position]) -
     return partitions
 
 
-async def _ranges(pool: CountedPool, options: ReadOptions) -> list[InputPartition]:
+async def _ranges(pool: CountedPool, options: ReadOptions, narrowed: Narrowed) -> list[InputPartition]:
     """Of a batch read: each entity from its first message to its last, in as many parts as asked for."""
+    options = within(options, narrowed)
     connection = await pool.connection(options.access)
     start: dict[str, int] = {}
     end: dict[str, int] = {}
@@ -239,14 +263,22 @@ async def _ranges(pool: CountedPool, options: ReadOptions) -> list[InputPartitio
             first = await first_from(management, options.start_at or 0)
             if first is None:
                 continue
-            last = options.end_at if options.end_at is not None else await last_of(management, first)
+            last = await last_until(management, first, options.end_at)
+            start[entity], end[entity] = await between(management, first, last, narrowed.from_ms, narrowed.to_ms)
         except ClientError as error:
             raise plain(error, entity, "Listen") from None
-        start[entity], end[entity] = first, last + 1
     found = await _split_all(pool, options, start, end)
     if options.max_messages is not None:
         _limit(found, options.max_messages)
-    return found
+    return [partition for partition in found if _narrow(partition, narrowed.numbers)]
+
+
+def _narrow(partition: InputPartition, numbers: Runs) -> bool:
+    """To these numbers; whether any is left."""
+    assert isinstance(partition, RangePartition)
+    wanted = numbers.within(partition.start, partition.end)
+    partition.wanted = None if wanted.runs == ((partition.start, partition.end),) else wanted
+    return bool(wanted.runs)
 
 
 def _share_budget(partitions: Sequence[InputPartition]) -> None:

@@ -43,11 +43,13 @@ class DefaultSource(DataSource):
             return schema_for(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spillway.spark.source.browse import BrowseReader
+        from spillway.spark.source.browse import BrowseReader, FilteredBrowseReader
         from spillway.spark.source.locked import LockedReader
 
         options = self._read_options(schema, is_streaming=False)
-        return BrowseReader(options, schema) if options.mode == BROWSE else LockedReader(options, schema)
+        if options.mode != BROWSE:
+            return LockedReader(options, schema)
+        return FilteredBrowseReader(options, schema) if options.has_pushdown else BrowseReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spillway.spark.source.browse import BrowseStreamReader

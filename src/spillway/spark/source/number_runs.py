@@ -55,6 +55,9 @@ class Runs:
     def __or__(self, other: "Runs") -> "Runs":
         return Runs((*self.runs, *other.runs))
 
+    def __and__(self, other: "Runs") -> "Runs":
+        return Runs(run for start, end in other.runs for run in self.within(start, end).runs)
+
     def end_of(self, number: int) -> int:
         """Where the run ends that this number is in; the number itself if it is in none."""
         index = bisect_right(self._starts, number) - 1

@@ -87,6 +87,7 @@ OPTIONS: Final = (
     Option("startAt", READ, EARLIEST),
     Option("endAt", READ, LATEST),
     Option("onReset", READ, FAIL),
+    Option("pushdown", READ, "false"),
     Option("bodyFormat", READ, BINARY),
     Option("includeBody", READ, "true"),
     Option("includeRaw", READ, "false"),
@@ -125,6 +126,7 @@ class ReadOptions:
     holder: str = ""  # who settles what a batch received before the next one begins; QUERY: each query by itself
     start_at: int | None = 0  # a sequence number; None: only what is new
     end_at: int | None = None  # a sequence number, the last to be read; None: what there is
+    has_pushdown: bool = False  # filters of the query are taken into account; a batch that browses
     on_reset: str = FAIL  # what becomes of a position in an entity that was made anew
     body_format: str = BINARY
     includes_body: bool = True
@@ -188,6 +190,8 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
     for name in ("minMessages", "maxDelaySeconds"):
         if (mode == BROWSE or is_streaming is False) and name.lower() in values:
             raise OptionError(f"{name} is for streams with mode=peeklock or mode=receiveanddelete")
+    if (mode != BROWSE or is_streaming) and "pushdown" in values:
+        raise OptionError("pushdown is for batch reads with mode=browse: Spark hands filters to nothing else")
     end_at = _position(values, "endAt", LATEST)
     if is_streaming is False and "onreset" in values:
         raise OptionError("onReset is for streams: a batch read has no checkpoint")
@@ -217,6 +221,7 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
         holder=_holder(values, mode, is_streaming),
         start_at=start_at,
         end_at=end_at,
+        has_pushdown=_flag(values, "pushdown", False),
         on_reset=_choice(values, "onReset", ON_RESET, FAIL),
         body_format=body_format,
         includes_body=includes_body,

@@ -62,6 +62,13 @@ async def last_of(management: Management, at_least: int) -> int:
     return low
 
 
+async def last_until(management: Management, first: int, end_at: int | None) -> int:
+    """The highest sequence number up to this one, from one that is known to exist on; at most a few beyond the last."""
+    if end_at is not None and (end_at <= first or await first_from(management, end_at) is not None):
+        return end_at
+    return await last_of(management, first)
+
+
 async def end_of(management: Management, first: int, count_max: int | None) -> int:
     """Where a batch with this first message ends (exclusive): never more than `count_max` messages, none left out."""
     if count_max is not None and await first_from(management, first + count_max) is not None:
