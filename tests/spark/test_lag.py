@@ -69,6 +69,7 @@ def test_what_waits_is_looked_at_only_now_and_then_and_follows_what_comes_and_go
     clock = Clock()
     queue = bus.queue("one", "two")
     stream = stream_of(bus, mode, clock, queue)
+    stream._lag = Lag(clock, now=clock)
     stream.latestOffset(stream.initialOffset(), ReadMaxRows(1))
     first = stream.reportLatestOffset()
     taken = 1 if mode == "browse" else 0
