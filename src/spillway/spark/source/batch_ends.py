@@ -9,6 +9,7 @@ from spillway.client import ClientError, Management, ReceivedMessage
 from spillway.spark.platform.connection_pool import NamespaceError, plain
 from spillway.spark.platform.operations import CountedPool
 from spillway.spark.source.dead_letters import DeadLetterWatch, Late, behind, entity_of, is_dead_letters
+from spillway.spark.source.enqueued_times import start_at
 from spillway.spark.source.options import FAIL, ReadOptions
 from spillway.spark.source.positions import Position, end_position, look_from, position_of
 from spillway.spark.source.sequence_bounds import end_of
@@ -33,6 +34,14 @@ def check_offset(offset: Offset, options: ReadOptions) -> None:
 
 async def beginnings(pool: CountedPool, options: ReadOptions, watch: DeadLetterWatch) -> Offset:
     """The offset that a query without a checkpoint begins at."""
+    if options.start_time_ms is not None:
+        connection = await pool.connection(options.access)
+        managements = {entity: pool.management(connection, entity) for entity in options.entities}
+        try:
+            found = await asyncio.gather(*[start_at(one, options.start_time_ms) for one in managements.values()])
+        except ClientError as error:
+            raise plain(error, ", ".join(options.entities[:5]), "Listen") from None
+        return dict(zip(managements, found, strict=True))
     if options.start_at is not None:
         return dict.fromkeys(options.entities, options.start_at)
     return await batch_ends(pool, options, dict.fromkeys(options.entities, 0), None, watch)

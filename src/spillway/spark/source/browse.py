@@ -18,12 +18,12 @@ from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operat
 from spillway.spark.platform.patience import Patience, look, patiently
 from spillway.spark.source.batch_ends import Offset, batch_ends, beginnings, check_offset, positions
 from spillway.spark.source.dead_letters import DeadLetterWatch, ranges_of, wanted_of
-from spillway.spark.source.enqueued_times import between
+from spillway.spark.source.enqueued_times import between, enqueued_between
 from spillway.spark.source.lag import Lag, look_at
 from spillway.spark.source.number_runs import Runs
 from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.positions import Position
-from spillway.spark.source.pushdown import Narrowed, push, within
+from spillway.spark.source.pushdown import Narrowed, least, most, push, within
 from spillway.spark.source.rows import RowMaker
 from spillway.spark.source.sequence_bounds import first_from, last_until, sessions_of
 
@@ -70,8 +70,13 @@ class BrowseRead:
         omits_body = not ({"body", "body_error", "body_quarantine", "body_type", "raw"} & set(self.schema.fieldNames()))
         for piece in partition.pieces():
             for messages in _Pages(pool, self.options, piece, omits_body).pages():
-                if found := _wanted(piece.wanted, messages):
+                if found := self._chosen(piece, messages):
                     yield maker.batch(partition.entity, found)
+
+    def _chosen(self, piece: RangePartition, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        if piece.wanted is not None:
+            messages = [message for message in messages if (message.sequence_number or 0) in piece.wanted]
+        return enqueued_between(piece.entity, messages, self.options.start_time_ms, self.options.end_time_ms)
 
 
 class _Pages:
@@ -122,10 +127,6 @@ def _before(end: int, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
     if not messages or (messages[-1].sequence_number or 0) < end:
         return messages
     return [message for message in messages if (message.sequence_number or 0) < end]
-
-
-def _wanted(wanted: Runs | None, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-    return messages if wanted is None else [one for one in messages if (one.sequence_number or 0) in wanted]
 
 
 class BrowseReader(DataSourceReader):
@@ -254,6 +255,7 @@ def _narrowed(partitions: list[InputPartition], after: Mapping[str, Position]) -
 async def _ranges(pool: CountedPool, options: ReadOptions, narrowed: Narrowed) -> list[InputPartition]:
     """Of a batch read: each entity from its first message to its last, in as many parts as asked for."""
     options = within(options, narrowed)
+    times = (most(options.start_time_ms, narrowed.from_ms), least(options.end_time_ms, narrowed.to_ms))
     connection = await pool.connection(options.access)
     start: dict[str, int] = {}
     end: dict[str, int] = {}
@@ -264,7 +266,7 @@ async def _ranges(pool: CountedPool, options: ReadOptions, narrowed: Narrowed) -
             if first is None:
                 continue
             last = await last_until(management, first, options.end_at)
-            start[entity], end[entity] = await between(management, first, last, narrowed.from_ms, narrowed.to_ms)
+            start[entity], end[entity] = await between(management, first, last, *times)
         except ClientError as error:
             raise plain(error, entity, "Listen") from None
     found = await _split_all(pool, options, start, end)

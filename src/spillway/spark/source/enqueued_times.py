@@ -5,10 +5,11 @@ A message that waits for its time is numbered where it was sent and numbered ane
 
 from typing import Final, NamedTuple
 
-from spillway.client import Management
+from spillway.client import Management, ReceivedMessage
 from spillway.spark.source.dead_letters import is_dead_letters
 from spillway.spark.source.positions import SCHEDULED
-from spillway.spark.source.sequence_bounds import LOOKED_AT_MAX, checked_number
+from spillway.spark.source.sequence_bounds import LOOKED_AT_MAX, checked_number, first_from, last_of
+from spillway.spark.source.time_options import MS_MAX
 
 # A clock that is set back makes a later message look earlier. Times are looked for as if it could have been so much.
 CLOCK_STEP_MS: Final = 60_000
@@ -51,6 +52,25 @@ async def between(
     if to_ms is not None:
         end = await number_at(management, start, last, to_ms, is_unknown_later=False)
     return start, end
+
+
+async def start_at(management: Management, at_ms: int) -> int:
+    """Where a stream begins that is to have what was enqueued at this time or later."""
+    first = await first_from(management, 0)
+    if first is None:
+        return 0
+    start, _ = await between(management, first, await last_of(management, first), at_ms, None)
+    return start
+
+
+def enqueued_between(
+    entity: str, messages: list[ReceivedMessage], from_ms: int | None, to_ms: int | None
+) -> list[ReceivedMessage]:
+    """Dead letters are chosen one by one: where they keep their numbers, those do not grow with the time of death."""
+    if (from_ms is None and to_ms is None) or not is_dead_letters(entity):
+        return messages
+    start, end = from_ms or 0, MS_MAX if to_ms is None else to_ms
+    return [one for one in messages if one.enqueued_time_ms is not None and start <= one.enqueued_time_ms < end]
 
 
 async def _timed(management: Management, at: int, end: int) -> Found | None:

@@ -13,6 +13,7 @@ from spillway.spark.platform.access import PATIENCE_S, Access, OptionError, chec
 from spillway.spark.platform.access import shown as _shown
 from spillway.spark.platform.paths import local_path
 from spillway.spark.source.entity_path import check_entity_path, entity_or_path
+from spillway.spark.source.time_options import ENDING, STARTING, times_of
 
 BROWSE: Final = "browse"
 PEEK_LOCK: Final = "peeklock"
@@ -86,6 +87,8 @@ OPTIONS: Final = (
     Option("holder", READ, QUERY),
     Option("startAt", READ, EARLIEST),
     Option("endAt", READ, LATEST),
+    Option(STARTING, READ, ""),
+    Option(ENDING, READ, ""),
     Option("onReset", READ, FAIL),
     Option("pushdown", READ, "false"),
     Option("bodyFormat", READ, BINARY),
@@ -126,6 +129,8 @@ class ReadOptions:
     holder: str = ""  # who settles what a batch received before the next one begins; QUERY: each query by itself
     start_at: int | None = 0  # a sequence number; None: only what is new
     end_at: int | None = None  # a sequence number, the last to be read; None: what there is
+    start_time_ms: int | None = None  # enqueued then or later
+    end_time_ms: int | None = None  # enqueued before that; a batch that browses
     has_pushdown: bool = False  # filters of the query are taken into account; a batch that browses
     on_reset: str = FAIL  # what becomes of a position in an entity that was made anew
     body_format: str = BINARY
@@ -184,7 +189,7 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
         )
     _check_settle(values, mode, is_streaming)
     sessions, has_all = _sessions(values)
-    for name in ("startAt", "endAt", "onReset"):
+    for name in ("startAt", "endAt", STARTING, ENDING, "onReset"):
         if mode != BROWSE and name.lower() in values:
             raise OptionError(f"{name} is for mode=browse: a receiver is handed what comes next")
     for name in ("minMessages", "maxDelaySeconds"):
@@ -200,6 +205,7 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
     start_at = _position(values, "startAt", LATEST)
     if start_at is None and is_streaming is False:
         raise OptionError(f"startAt=latest is for streams; a batch read takes {EARLIEST} or a sequence number")
+    start_time_ms, end_time_ms = times_of(values, is_streaming)
     if start_at is not None and end_at is not None and end_at < start_at:
         raise OptionError(f"endAt={end_at} lies before startAt={start_at}")
     access = _access(values)
@@ -221,6 +227,8 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
         holder=_holder(values, mode, is_streaming),
         start_at=start_at,
         end_at=end_at,
+        start_time_ms=start_time_ms,
+        end_time_ms=end_time_ms,
         has_pushdown=_flag(values, "pushdown", False),
         on_reset=_choice(values, "onReset", ON_RESET, FAIL),
         body_format=body_format,

@@ -124,7 +124,7 @@ def _by_time(narrowed: Narrowed, each: Filter, options: ReadOptions) -> Narrowed
     start, end = edges
     from_ms = None if start is None else start - CLOCK_STEP_MS
     to_ms = None if end is None else end + CLOCK_STEP_MS
-    return replace(narrowed, from_ms=_most(narrowed.from_ms, from_ms), to_ms=_least(narrowed.to_ms, to_ms))
+    return replace(narrowed, from_ms=most(narrowed.from_ms, from_ms), to_ms=least(narrowed.to_ms, to_ms))
 
 
 def _by_session(narrowed: Narrowed, each: Filter, options: ReadOptions) -> Narrowed | None:
@@ -197,9 +197,11 @@ def _or(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def _most(one: int | None, other: int | None) -> int | None:
+def most(one: int | None, other: int | None) -> int | None:
+    """Of those that there are."""
     return max((each for each in (one, other) if each is not None), default=None)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
+def least(one: int | None, other: int | None) -> int | None:
+    """Of those that there are."""
     return min((each for each in (one, other) if each is not None), default=None)
