@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from spillway.client import ClientError, Management, ReceivedMessage
 from spillway.spark.platform.connection_pool import NamespaceError, plain
 from spillway.spark.platform.operations import CountedPool
+from spillway.spark.source.byte_limits import count_within
 from spillway.spark.source.dead_letters import DeadLetterWatch, Late, behind, entity_of, is_dead_letters
 from spillway.spark.source.enqueued_times import start_at
 from spillway.spark.source.options import FAIL, ReadOptions
@@ -70,7 +71,10 @@ async def batch_ends(
             waiting = [begin for begin in waiting if begin.number < target[begin.entity]]
         share = None if count_max is None else max(1, count_max // max(1, len(waiting)))
         waiting = waiting[:count_max]
-        ends = await asyncio.gather(*[_end(places[begin.entity], begin, share, target) for begin in waiting])
+        bytes_share = None if options.max_bytes is None else options.max_bytes // max(1, len(waiting))
+        ends = await asyncio.gather(
+            *[_end(places[begin.entity], begin, share, bytes_share, target) for begin in waiting]
+        )
     except ClientError as error:
         raise plain(error, ", ".join(options.entities[:5]), "Listen") from None
     return {**start, **{begin.entity: end.to_plain() for begin, end in zip(waiting, ends, strict=True)}}
@@ -121,9 +125,13 @@ async def _begin(place: Place, at: Position, options: ReadOptions) -> Begin | No
     return Begin(place.management.path, found.first, at, is_reset, late)
 
 
-async def _end(place: Place, begin: Begin, share: int | None, target: Mapping[str, int] | None) -> Position:
+async def _end(
+    place: Place, begin: Begin, share: int | None, bytes_share: int | None, target: Mapping[str, int] | None
+) -> Position:
     new = at = begin.at
     first = at.next
+    if bytes_share is not None and share is not None:
+        share = await count_within(place.management, begin.number, share, bytes_share)
     if begin.first is not None:
         first = begin.first.sequence_number or 0
         end = await end_of(place.management, first, share)

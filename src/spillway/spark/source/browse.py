@@ -22,6 +22,7 @@ from spillway.spark.source.enqueued_times import between, enqueued_between
 from spillway.spark.source.lag import Lag, look_at
 from spillway.spark.source.number_runs import Runs
 from spillway.spark.source.options import ReadOptions
+from spillway.spark.source.parallel import tasks_for
 from spillway.spark.source.positions import Position
 from spillway.spark.source.pushdown import Narrowed, least, most, push, within
 from spillway.spark.source.rows import RowMaker
@@ -301,11 +302,13 @@ async def _split_all(
     pool: CountedPool, options: ReadOptions, start: dict[str, int], end: dict[str, int]
 ) -> list[InputPartition]:
     found: list[InputPartition] = []
-    for entity in end:
-        if start.get(entity, 0) >= end[entity]:
-            continue
+    spans = {entity: end[entity] - start.get(entity, 0) for entity in end}
+    spans = {entity: span for entity, span in spans.items() if span > 0}
+    for entity, span in spans.items():
+        is_chosen = options.chooses_partitions and not options.has_sessions
+        parts = tasks_for(span, len(spans)) if is_chosen else options.partitions
         for session_id in await _sessions(pool, options, entity):
-            found += _split(entity, start.get(entity, 0), end[entity], session_id, options.partitions)
+            found += _split(entity, start.get(entity, 0), end[entity], session_id, parts)
     return found
 
 

@@ -34,6 +34,7 @@ from spillway.spark.source.lock_handover import held_by, keep_locks, release_bef
 from spillway.spark.source.lock_renewer import Batch, lock_renewer_of
 from spillway.spark.source.options import PEEK_LOCK, ReadOptions
 from spillway.spark.source.pacing import Pacing
+from spillway.spark.source.parallel import MESSAGES_A_TASK, TASKS_MAX, receivers_for
 from spillway.spark.source.rows import RowMaker
 from spillway.spark.source.sequence_bounds import NotInOneRow, first_active, first_from, last_of, sessions_of
 
@@ -67,6 +68,7 @@ class LockedPartition(InputPartition):
         self.count_max = count_max
         self.sessions = sessions
         self.batch = batch
+        self.bytes_max: int | None = None
         self.is_of_stream = is_of_stream  # another batch follows, and takes what this one leaves
         self.sharers = 1  # how many partitions share the budget of operations
 
@@ -95,6 +97,8 @@ class Reception:
         self._partition = partition
         self._left = partition.count_max or None
         self._size = 0  # of a message, about
+        self._bytes_left = partition.bytes_max
+        self._taken = 0
         self._receiver: Receiver | None = None
         self._held: list[ReceivedMessage] = []  # of the session that is being received
         self._sessions = list(partition.sessions or ())
@@ -132,7 +136,7 @@ class Reception:
 
     async def _try_next(self) -> list[ReceivedMessage]:
         try:
-            while self._left is None or self._left > 0:
+            while (self._left is None or self._left > 0) and (self._bytes_left is None or self._bytes_left > 0):
                 receiver = await self._attached()
                 if receiver is None:
                     return []
@@ -163,10 +167,16 @@ class Reception:
 
     def _count(self) -> int:
         count = FIRST_RECEIVE if self._size == 0 else max(1, min(RECEIVE_MAX, RECEIVE_BYTES // self._size))
+        if self._bytes_left is not None:  # not many more than those whose sizes are known
+            count = max(1, min(count, self._bytes_left // max(1, self._size), 2 * self._taken))
         return self._operations.most_at_a_time(count if self._left is None else min(count, self._left))
 
     async def _took(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        self._size = max(1, sum(len(message.raw) for message in messages) // len(messages))
+        size = sum(len(message.raw) for message in messages)
+        self._size = max(1, size // len(messages))
+        self._taken += len(messages)
+        if self._bytes_left is not None:
+            self._bytes_left -= size
         self._waits_s = min(MORE_WAIT_S, self._options.max_wait_s)
         self._has_some = True
         if self._left is not None:
@@ -404,10 +414,11 @@ async def plan(
 ) -> "list[LockedPartition]":
     """Who receives how many: the messages of a batch are shared out evenly."""
     chosen: list[tuple[str, tuple[str, ...] | None]] = []
-    managements = await _managements(pool, options) if options.has_all_sessions else {}
+    asks = options.has_all_sessions or options.chooses_partitions
+    managements = await _managements(pool, options) if asks else {}
     for entity in entities:
         if not options.has_sessions:
-            chosen += [(entity, None)] * options.partitions
+            chosen += [(entity, None)] * await _receivers(managements, options, entity, count, len(entities))
             continue
         try:
             names = await sessions_of(managements[entity]) if options.has_all_sessions else list(options.sessions)
@@ -427,7 +438,21 @@ async def plan(
     ]
     for partition in found:
         partition.sharers = len(found)
+        partition.bytes_max = None if options.max_bytes is None else max(1, options.max_bytes // len(found))
     return found
+
+
+async def _receivers(
+    managements: Mapping[str, Management], options: ReadOptions, entity: str, count: int, entities: int
+) -> int:
+    """Side by side at one entity that has no sessions."""
+    if not options.chooses_partitions:
+        return options.partitions
+    try:
+        most = TASKS_MAX * MESSAGES_A_TASK  # where there is no limit
+        return await receivers_for(managements[entity], -(-count // entities) or most, entities)
+    except ClientError as error:
+        raise plain(error, entity, "Listen") from None
 
 
 def _check_offset(offset: dict[str, int]) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from spillway.spark.platform.access import PATIENCE_S, Access, OptionError, checked
 from spillway.spark.platform.access import shown as _shown
 from spillway.spark.platform.paths import local_path
+from spillway.spark.source.byte_limits import bytes_of
 from spillway.spark.source.entity_path import check_entity_path, entity_or_path
 from spillway.spark.source.time_options import ENDING, STARTING, times_of
 
@@ -30,6 +31,7 @@ LATEST: Final = "latest"
 FAIL: Final = "fail"
 ON_RESET: Final = (FAIL, EARLIEST)
 ALL_SESSIONS: Final = "*"
+AUTO: Final = "auto"
 
 MANUAL: Final = "manual"
 QUERY: Final = "query"  # the holder is the streaming query
@@ -76,8 +78,9 @@ OPTIONS: Final = (
     Option("mode", READ, BROWSE),
     Option("allowLoss", READ, "false"),
     Option("sessions", READ, ""),
-    Option("partitions", READ, "1"),
+    Option("partitions", READ, AUTO),
     Option("maxMessages", READ, "10000"),
+    Option("maxBytes", READ, ""),
     Option("firstBatchMessages", READ, "1000"),
     Option("minMessages", READ, "1"),
     Option("maxDelaySeconds", READ, "300"),
@@ -120,7 +123,9 @@ class ReadOptions:
     sessions: tuple[str, ...] = ()
     has_all_sessions: bool = False
     partitions: int = 1
+    chooses_partitions: bool = False  # as many as there is work for, where `partitions` is not given
     max_messages: int | None = None  # as given; each reader has its own default
+    max_bytes: int | None = None  # of a batch of a stream, about
     first_batch_messages: int = 1_000
     min_messages: int = 1  # that wait before a batch of a receiving stream begins, or for so long
     max_delay_s: float = 300.0
@@ -211,14 +216,17 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
     access = _access(values)
     entities = entities_of(entity_or_path(_entity(values), access))
     check_entity_path(entities, "", access)
+    chooses_partitions = values.get("partitions", AUTO).strip().lower() == AUTO
     return ReadOptions(
         access=access,
         entities=entities,
         mode=mode,
         sessions=sessions,
         has_all_sessions=has_all,
-        partitions=_integer(values, "partitions", 1, 1, PARTITIONS_MAX),
+        partitions=1 if chooses_partitions else _integer(values, "partitions", 1, 1, PARTITIONS_MAX),
+        chooses_partitions=chooses_partitions,
         max_messages=_integer(values, "maxMessages", 0, 1, MESSAGES_MAX) or None,
+        max_bytes=bytes_of(values, is_streaming),
         first_batch_messages=_integer(values, "firstBatchMessages", 1_000, 1, MESSAGES_MAX),
         min_messages=_integer(values, "minMessages", 1, 1, MESSAGES_MAX),
         max_delay_s=_seconds(values, "maxDelaySeconds", 300.0, 0.0, 86_400.0),
