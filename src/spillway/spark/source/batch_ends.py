@@ -11,6 +11,7 @@ from spillway.spark.platform.operations import CountedPool
 from spillway.spark.source.byte_limits import count_within
 from spillway.spark.source.dead_letters import DeadLetterWatch, Late, behind, entity_of, is_dead_letters
 from spillway.spark.source.enqueued_times import start_at
+from spillway.spark.source.entity_patterns import EntityPattern
 from spillway.spark.source.options import FAIL, ReadOptions
 from spillway.spark.source.positions import Position, end_position, look_from, position_of
 from spillway.spark.source.sequence_bounds import end_of
@@ -24,12 +25,16 @@ def positions(offset: Offset) -> dict[str, Position]:
 
 
 def check_offset(offset: Offset, options: ReadOptions) -> None:
-    """A checkpoint of another query has other entities in it, or none."""
-    if set(offset) != set(options.entities) or None in [position_of(plain) for plain in offset.values()]:
+    """A checkpoint of another query has other entities in it, or none. Of a pattern some may come and go."""
+    is_known = set(offset) == set(options.entities)
+    if options.entity_pattern:
+        is_known = all(map(EntityPattern(options.entity_pattern).has, offset))
+    if not is_known or None in [position_of(plain) for plain in offset.values()]:
         told = ", ".join(sorted(offset)[:5])
         raise ValueError(
             f"the checkpoint is of another query: it knows of {told}, and this one browses "
-            f"{', '.join(options.entities[:5])}. Give every query a checkpointLocation of its own"
+            f"{options.entity_pattern or ', '.join(options.entities[:5])}. Give every query a checkpointLocation of "
+            "its own"
         )
 
 
@@ -65,10 +70,11 @@ async def batch_ends(
     for entity in filter(is_dead_letters, options.entities if watch is not None else ()):
         places[entity] = Place(places[entity].management, pool.management(connection, entity_of(entity)), watch)
     try:
-        looked = await asyncio.gather(*[_begin(places[name], at, options) for name, at in positions(start).items()])
+        at = {**dict.fromkeys(options.entities, Position(0)), **positions(start)}  # an entity that is new: all of it
+        looked = await asyncio.gather(*[_begin(place, at[name], options) for name, place in places.items()])
         waiting = [begin for begin in looked if begin is not None]
         if target is not None:
-            waiting = [begin for begin in waiting if begin.number < target[begin.entity]]
+            waiting = [begin for begin in waiting if begin.number < target.get(begin.entity, 0)]
         share = None if count_max is None else max(1, count_max // max(1, len(waiting)))
         waiting = waiting[:count_max]
         bytes_share = None if options.max_bytes is None else options.max_bytes // max(1, len(waiting))

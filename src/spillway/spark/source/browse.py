@@ -19,6 +19,7 @@ from spillway.spark.platform.patience import Patience, look, patiently
 from spillway.spark.source.batch_ends import Offset, batch_ends, beginnings, check_offset, positions
 from spillway.spark.source.dead_letters import DeadLetterWatch, ranges_of, wanted_of
 from spillway.spark.source.enqueued_times import between, enqueued_between
+from spillway.spark.source.entity_patterns import EntityWatch
 from spillway.spark.source.lag import Lag, look_at
 from spillway.spark.source.number_runs import Runs
 from spillway.spark.source.options import ReadOptions
@@ -171,6 +172,7 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._operations = Operations(options.operations_per_s, clock)
         self._lag = Lag(clock)
         self._watch = DeadLetterWatch()
+        self._entities = EntityWatch(options, clock)
 
     def initialOffset(self) -> Offset:
         options = self._read.options
@@ -188,8 +190,7 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {name: end.next for name, end in positions(connection_pool().run(work)).items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        options = self._read.options
-        check_offset(start, options)
+        check_offset(start, self._refresh())
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if self._target is not None:  # nothing new would be the end of this run
             self._latest = self._wait_for_ends(start, count_max)
@@ -203,9 +204,14 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = ends
         return ends
 
+    def _refresh(self, is_wanted: bool = False) -> ReadOptions:
+        self._read.options = self._entities.refreshed(self._read.options, is_wanted)
+        return self._read.options
+
     def reportLatestOffset(self) -> dict[str, Any]:
         """Where the entities end, as far as it is known, and how far behind it is; how many operations that took."""
-        begins = {name: at.next for name, at in positions(self._latest).items()}
+        at = positions(self._latest)
+        begins = {name: at[name].next if name in at else 0 for name in self._read.options.entities}
         if self._lag.is_due:
             look(
                 connection_pool(), self._patience, lambda: look_at(self._pool(), self._read.options, self._lag, begins)
@@ -214,8 +220,11 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = {name: max(number, lasts.get(name, -1) + 1) for name, number in begins.items()}
         return {**known, **self._lag.report(begins, begins), COUNT: self._operations.count}
 
-    def _ends(self, start: Offset, count_max: int | None) -> Coroutine[Any, Any, Offset]:
-        return batch_ends(self._pool(), self._read.options, start, count_max, self._watch, self._target)
+    async def _ends(self, start: Offset, count_max: int | None) -> Offset:
+        def ask() -> Coroutine[Any, Any, Offset]:
+            return batch_ends(self._pool(), self._read.options, start, count_max, self._watch, self._target)
+
+        return await self._entities.again_without(ask, lambda: self._refresh(is_wanted=True))
 
     def _wait_for_ends(self, start: Offset, count_max: int | None) -> Offset:
         return connection_pool().run(patiently(self._patience, lambda: self._ends(start, count_max)))
@@ -223,7 +232,9 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         options = self._read.options
         check_offset(end, options)
-        before, after = positions(start), positions(end)
+        # Of a pattern: what came meanwhile begins at its first message, what has gone cannot be read any more.
+        before = {**dict.fromkeys(options.entities, Position(0)), **positions(start)}
+        after = {name: at for name, at in positions(end).items() if name in options.entities}
         begins = {name: before[name].next if at.begins_at is None else at.begins_at for name, at in after.items()}
         ends = {name: at.next for name, at in after.items()}
         work = patiently(self._patience, lambda: _split_all(self._pool(), options, begins, ends))

@@ -17,6 +17,7 @@ from spillway.client import ClientError, NotAllowed
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
 from spillway.spark.platform.reasons import in_one_line
+from spillway.spark.source.entity_patterns import with_entities
 from spillway.spark.source.options import BROWSE, ReadOptions, WriteOptions, check_names, read_options, write_options
 from spillway.spark.source.schema import check_schema, schema_for
 
@@ -38,7 +39,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Asked where a read is analysed: what is wrong is said here, before any job runs."""
         with in_one_line(*FOR_USERS):
-            options = read_options(self.options)
+            options = with_entities(read_options(self.options))
             check_entities(options)
             return schema_for(options)
 
@@ -63,7 +64,7 @@ class DefaultSource(DataSource):
         with contextlib.nullcontext() if is_streaming else in_one_line(*FOR_USERS):
             options = read_options(self.options, is_streaming)
             check_schema(schema, options)
-            return options
+            return with_entities(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spillway.spark.source.sink import BatchWriter

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from spillway.client import ClientError, Management
+from spillway.client import ClientError, EntityNotFound, Management
 from spillway.spark.platform.connection_pool import plain
 from spillway.spark.platform.operations import REPORT_S, Clock, CountedPool
 from spillway.spark.source.options import ReadOptions
@@ -56,6 +56,8 @@ class Lag:
                 return None
             first = found[0].sequence_number or 0
             last = await self._last(management, first)
+        except EntityNotFound:
+            return None  # whoever looks for new messages says so
         except ClientError as error:
             raise plain(error, management.path, "Listen") from None
         return Waiting(first, found[0].enqueued_time_ms, last)

@@ -7,7 +7,7 @@ carries its lock token, and whoever has stored the row settles it (`spillway.spa
 import asyncio
 import contextlib
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -29,6 +29,7 @@ from spillway.spark.platform.patience import Patience, is_transient, look, patie
 from spillway.spark.platform.processes import process_id
 from spillway.spark.platform.session import say_on_stderr
 from spillway.spark.source.browse import namespace_of, some_of
+from spillway.spark.source.entity_patterns import EntityWatch
 from spillway.spark.source.lag import Lag, look_at
 from spillway.spark.source.lock_handover import held_by, keep_locks, release_before
 from spillway.spark.source.lock_renewer import Batch, lock_renewer_of
@@ -268,6 +269,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._operations = Operations(options.operations_per_s, clock)
         self._batch = 0
         self._lag = Lag(clock)
+        self._entities = EntityWatch(options, clock)
 
     def initialOffset(self) -> dict[str, int]:
         return {"batch": 0, "messages": 0}
@@ -294,6 +296,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         _check_offset(start)
+        self._refresh()
         self._batch = start["batch"]
         if not self._is_new():
             return start
@@ -305,13 +308,22 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_first = False
         return {"batch": start["batch"] + 1, "messages": count}
 
+    def _refresh(self, is_wanted: bool = False) -> None:
+        self._read.options = self._entities.refreshed(self._read.options, is_wanted)
+
+    async def _ask(self) -> bool:
+        def ask() -> Coroutine[Any, Any, bool]:
+            return self._is_worth_asking(self._pool())
+
+        return await self._entities.again_without(ask, lambda: self._refresh(is_wanted=True))
+
     def _is_new(self) -> bool:
         pool = connection_pool()
         if self._targets is not None:  # nothing new would be the end of this run
-            return pool.run(patiently(self._patience, lambda: self._is_worth_asking(self._pool())))
+            return pool.run(patiently(self._patience, self._ask))
         if not self._pace.is_due:
             return False
-        found = look(pool, self._patience, lambda: self._is_worth_asking(self._pool()))
+        found = look(pool, self._patience, self._ask)
         if found is None:  # away: nothing new yet, and Spark asks again
             return False
         self._pace.on_looked(not found)

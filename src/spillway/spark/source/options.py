@@ -50,6 +50,7 @@ PARTITIONS_MAX: Final = 1_000
 MESSAGES_MAX: Final = 10_000_000
 SEQUENCE_NUMBER_MAX: Final = 2**63 - 1
 HOLDER_MAX: Final = 100
+PATTERN_MAX: Final = 600
 RATE_MIN: Final = 0.1
 RATE_MAX: Final = 1_000_000.0
 
@@ -72,6 +73,7 @@ OPTIONS: Final = (
     Option("connectionString", BOTH, ""),
     Option("caFile", BOTH, ""),
     Option("entity", BOTH, ""),
+    Option("entityPattern", READ, ""),
     Option("timeoutSeconds", BOTH, "60"),
     Option("patienceSeconds", BOTH, "600"),
     Option("maxOperationsPerSecond", BOTH, ""),
@@ -118,7 +120,8 @@ class ReadOptions:
     """What a read asks for."""
 
     access: Access
-    entities: tuple[str, ...]
+    entities: tuple[str, ...]  # of a pattern those that are there, once they are listed
+    entity_pattern: str = ""
     mode: str = BROWSE
     sessions: tuple[str, ...] = ()
     has_all_sessions: bool = False
@@ -214,12 +217,14 @@ def read_options(options: Mapping[str, str], is_streaming: bool | None = None) -
     if start_at is not None and end_at is not None and end_at < start_at:
         raise OptionError(f"endAt={end_at} lies before startAt={start_at}")
     access = _access(values)
-    entities = entities_of(entity_or_path(_entity(values), access))
-    check_entity_path(entities, "", access)
+    pattern = _pattern(values)
+    entities = () if pattern else entities_of(entity_or_path(_entity(values), access))
+    check_entity_path(entities or (pattern,), "", access)
     chooses_partitions = values.get("partitions", AUTO).strip().lower() == AUTO
     return ReadOptions(
         access=access,
         entities=entities,
+        entity_pattern=pattern,
         mode=mode,
         sessions=sessions,
         has_all_sessions=has_all,
@@ -333,6 +338,15 @@ def _entity(values: Mapping[str, str]) -> str:
     if entity and path:
         raise OptionError("the entity is given twice: as option entity and as the path of load() or start()")
     return entity or path
+
+
+def _pattern(values: Mapping[str, str]) -> str:
+    text = values.get("entitypattern", "").strip().strip("/")
+    if "entitypattern" in values and (not text or not text.isprintable() or len(text) > PATTERN_MAX):
+        raise OptionError(f"entityPattern: names with * and ? in them, at most {PATTERN_MAX} characters")
+    if text and _entity(values):
+        raise OptionError("entity names entities, entityPattern lists those that are called so: give one of them")
+    return text
 
 
 def _check_settle(values: Mapping[str, str], mode: str, is_streaming: bool | None) -> None:
