@@ -8,12 +8,14 @@ from `amqpload`, a C client that costs about one microsecond a message; see benc
     bench/run.py --quick              one repetition, small counts: does it work, roughly how fast
     bench/run.py --only compiled,uncompiled --scenarios 1+1,w1
     bench/run.py --only compiled --beside before=../before/build/compiled    two versions in one run
+    bench/run.py --only compiled --beside before=… --scenarios 1+1,8+8 --scale 0.25 --reps 40    by many short pairs
 """
 
 import argparse
 import json
 import os
 import platform
+import random
 import shutil
 import statistics
 import subprocess
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ RABBIT_PORT = 15673
 QUEUES = 9
 # A fast broker gets more messages, or its runs are too short for the 10 ms ticks of the CPU clock.
 OUR_SCALE = 3.0
+PAIRS_MIN = 10  # for a ratio with an interval
 
 
 @dataclass(frozen=True)
@@ -200,11 +203,11 @@ def measure(load: Path, target: Target, name: str, scale: float, size_bytes: int
 
 
 def measure_all(load: Path, targets: list[Target], names: list[str], chosen: argparse.Namespace) -> list[str]:
-    """Interleaved. Returns what went wrong."""
+    """Interleaved, every other time from the last to the first. Returns what went wrong."""
     wrong = []
     for repetition in range(chosen.reps):
         for name in names:
-            for target in targets:
+            for target in targets if repetition % 2 == 0 else reversed(targets):
                 result = measure(load, target, name, chosen.scale, chosen.size)
                 if result.get("error"):
                     wrong.append(f"{target.name} {name}: {result['error']}")
@@ -243,6 +246,43 @@ def table(targets: list[Target], names: list[str]) -> str:
             )
             lines.append(f"{name:<8} {target.name:<16}{cells}" + ratios(targets[0], target, name))
         lines.append("")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How many times as fast the first broker is as another one, by runs that lay side by side.
+
+    What else the machine does changes by the minute, and hits both runs of a pair alike. `low` and `high` are the 95 %
+    interval of the median, by resampling.
+    """
+
+    median: float
+    low: float
+    high: float
+    pairs: int
+
+
+def paired(first: Target, other: Target, name: str, path: str = "rate") -> Paired | None:
+    both = zip(first.results.get(name, []), other.results.get(name, []), strict=False)
+    found = [float(one[path]) / float(two[path]) for one, two in both]
+    if first is other or len(found) < PAIRS_MIN:
+        return None
+    dice = random.Random(1)
+    medians = sorted(statistics.median(dice.choices(found, k=len(found))) for _ in range(2_000))
+    return Paired(round(statistics.median(found), 3), round(medians[50], 3), round(medians[1949], 3), len(found))
+
+
+def paired_lines(targets: list[Target], names: list[str]) -> str:
+    lines = []
+    for name in names:
+        for target in targets[1:]:
+            found = paired(targets[0], target, name)
+            if found is not None:
+                span = f"{found.low:.2f} to {found.high:.2f}"
+                lines.append(
+                    f"{name}: {targets[0].name} is {found.median:.2f} times {target.name} ({span}, {found.pairs} pairs)"
+                )
     return "\n".join(lines)
 
 
@@ -298,9 +338,18 @@ def report(targets: list[Target], names: list[str], wrong: list[str], facts: dic
         }
         for name in names
     }
+    pairs = {
+        name: {
+            target.name: asdict(found)
+            for target in targets[1:]
+            if (found := paired(targets[0], target, name)) is not None
+        }
+        for name in names
+    }
     raw = [result for target in targets for name in names for result in target.results.get(name, [])]
     about = {name: SCENARIOS[name].what for name in names}
-    return {"machine": facts, "scenarios": about, "medians": medians, "errors": wrong, "runs": raw}
+    facts_of = {"machine": facts, "scenarios": about}
+    return {**facts_of, "medians": medians, "paired": pairs, "errors": wrong, "runs": raw}
 
 
 def main() -> int:
@@ -334,6 +383,7 @@ def main() -> int:
             sys.exit("bench: nothing to measure")
         wrong = measure_all(load, targets, names, chosen)
     print("\n" + table(targets, names))
+    print(paired_lines(targets, names))
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text(json.dumps(report(targets, names, wrong, facts), indent=1) + "\n")
     print(f"bench: raw results in {chosen.out}")
