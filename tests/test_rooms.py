@@ -48,7 +48,7 @@ def names(text: str) -> frozenset[str]:
 
 
 EVERY_ROOM = names(
-    "model amqp dialect broker store server admin client syphon paired spark lab pytest_plugin cli testing"
+    "model amqp dialect broker store server admin client syphon paired pages spark lab pytest_plugin cli testing"
 )
 ROOMS = {
     "model": Room(is_pure=True),
@@ -66,8 +66,9 @@ ROOMS = {
     ),
     "syphon": Room(names("client model")),
     "paired": Room(names("model syphon"), names("azure")),
+    "pages": Room(),
     "spark": Room(
-        names("client paired syphon model amqp dialect"),
+        names("client paired syphon pages model amqp dialect"),
         names("pyspark pyarrow pandas"),
         only=(
             ("amqp", names("types message codec errors")),

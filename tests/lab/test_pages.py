@@ -51,13 +51,13 @@ def test_without_a_report_they_are_where_everything_is_kept_or_nowhere(tmp_path:
 
 
 def test_the_page_of_the_lab_has_the_numbers_and_the_way_to_the_pages_beside_it() -> None:
-    text = pages_section(Pages(made(), {"cost": Path("/somewhere/a-cost.html")}))
+    text = str(pages_section(Pages(made(), {"cost": Path("/somewhere/a-cost.html")})))
     assert "USD 0.03" in text and "<td>40,000</td>" in text and "away for 14.2 s" in text
     assert 'href="a-cost.html"' in text and "/somewhere" not in text
 
 
 def test_nothing_that_a_job_answered_is_markup() -> None:
-    text = pages_section(Pages(made(HOSTILE), {"cost": Path(f"/{HOSTILE.replace('/', '')}.html")}))
+    text = str(pages_section(Pages(made(HOSTILE), {"cost": Path(f"/{HOSTILE.replace('/', '')}.html")})))
     assert "<script" not in text
 
 

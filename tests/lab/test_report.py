@@ -98,7 +98,7 @@ def test_nothing_that_a_client_or_a_user_wrote_is_markup(tmp_path: Path) -> None
 
 
 def test_the_picture_is_a_whole_svg_with_the_outage_the_states_and_both_panels() -> None:
-    svg = ElementTree.fromstring(draw(read_timeline(LINES)))
+    svg = ElementTree.fromstring(str(draw(read_timeline(LINES))))
     classes = [element.get("class", "") for element in svg.iter()]
     for name in (
         "outage",
@@ -117,11 +117,11 @@ def test_the_picture_is_a_whole_svg_with_the_outage_the_states_and_both_panels()
 
 @pytest.mark.parametrize("lines", [[], [LINES[0]], outage()], ids=["nothing", "one send", "no messages"])
 def test_a_run_that_ended_early_is_drawn_too(lines: list[Line]) -> None:
-    assert ElementTree.fromstring(draw(read_timeline(lines))).tag.endswith("svg")
+    assert ElementTree.fromstring(str(draw(read_timeline(lines)))).tag.endswith("svg")
 
 
 def test_every_coordinate_lies_inside_the_picture() -> None:
-    svg = ElementTree.fromstring(draw(read_timeline(LINES)))
+    svg = ElementTree.fromstring(str(draw(read_timeline(LINES))))
     _, _, width, height = (float(number) for number in svg.get("viewBox", "").split())
     points = [pair for element in svg.iter() for pair in (element.get("points") or "").split()]
     assert points
@@ -159,8 +159,8 @@ def test_a_fault_that_comes_back_and_a_backlog_queue_that_refuses_are_told(tmp_p
 
 def test_where_nothing_was_diverted_there_is_no_backlog_to_draw() -> None:
     lines = [*whole("producer0-0", 1), fault(BEGINS, 2.0), fault(MENDED, 3.0)]
-    assert "waiting in the backlog" not in draw(read_timeline(lines))
-    assert "waiting in the backlog" in draw(read_timeline(LINES))
+    assert "waiting in the backlog" not in str(draw(read_timeline(lines)))
+    assert "waiting in the backlog" in str(draw(read_timeline(LINES)))
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_names_of_entities_are_text_in_the_page_and_every_price_list_is_shown() 
     summary.by_day = [{"day": "2027-01-01", "namespace": "east", "line": "base", "units": 0, "cost": "0.0135"}]
     summary.prices = {"east": "Standard", "west": "Premium"}
     summary.notes = ["<b>"]
-    text = page(summary, tariff)
+    text = str(page(summary, tariff))
     assert "<script" not in text and "&lt;script&gt;alert(1)" in text and "<b>&lt;b&gt;" not in text
     assert "base, an hour</td><td>0.0135" in text
     assert "messaging unit, an hour (2 counted)</td><td>0.9275" in text

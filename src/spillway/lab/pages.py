@@ -1,10 +1,12 @@
 """What the jobs on Spark made of a run: their pages beside the lab's own, and their numbers in words."""
 
-import html
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from spillway.pages.markup import Markup, joined, tag
+from spillway.pages.table import TEXT, Column, table
 
 JOBS: Final = ("cost", "availability")
 WIDTH: Final = 78
@@ -57,26 +59,28 @@ def seconds(value: float | None) -> str:
     return "an unknown time" if value is None else f"{value:,.1f} s"
 
 
-def pages_section(pages: Pages) -> str:
+def pages_section(pages: Pages) -> Markup:
     """For the lab's page: the numbers, and the way to the whole pages beside it."""
-    lines = "".join(
-        f"<tr><td>{html.escape(row['name'].replace('_', ' '))}</td><td>{row['operations']:,}</td>"
-        f"<td>{row['units']:,}</td><td>{html.escape(row['list_cost'])}</td></tr>"
-        for row in pages.made["cost"]["summary"]["by_line"]
-    )
-    currency = html.escape(pages.made["cost"]["summary"]["currency"])
-    told = "".join(f"<p>{html.escape(line)}</p>" for line in pages.availability_words())
-    return (
-        f"<h3>What it cost, in money</h3><p>{html.escape(pages.total())}, at the list prices of Standard namespaces: "
-        f"the base of both for the hours begun, operations within those included. {_link(pages, 'cost')}</p>"
-        f'<div class="scroll"><table><tr><th>line</th><th>operations</th><th>units</th>'
-        f"<th>at list price, {currency}</th></tr>{lines}</table></div>"
-        f"<h3>How available it was</h3>{told}<p>{_link(pages, 'availability')}</p>"
+    summary = pages.made["cost"]["summary"]
+    rows = [
+        (row["name"].replace("_", " "), row["operations"], row["units"], row["list_cost"]) for row in summary["by_line"]
+    ]
+    return joined(
+        tag("h3", "What it cost, in money"),
+        tag(
+            "p",
+            f"{pages.total()}, at the list prices of Standard namespaces: the base of both for the hours begun, "
+            "operations within those included. ",
+            _link(pages, "cost"),
+        ),
+        table((Column("line", TEXT), "operations", "units", f"at list price, {summary['currency']}"), rows),
+        tag("h3", "How available it was"),
+        [tag("p", line) for line in pages.availability_words()],
+        tag("p", _link(pages, "availability")),
     )
 
 
-def _link(pages: Pages, job: str) -> str:
+def _link(pages: Pages, job: str) -> Markup | None:
     if job not in pages.files:
-        return ""
-    name = html.escape(pages.files[job].name, quote=True)
-    return f'<a href="{name}">The report of <code>spillway pipeline {job}</code></a>'
+        return None
+    return tag("a", "The report of ", tag("code", f"spillway pipeline {job}"), href=pages.files[job].name)

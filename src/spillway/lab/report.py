@@ -5,7 +5,6 @@ markup.
 """
 
 import datetime
-import html
 import os
 import platform
 from dataclasses import dataclass
@@ -19,6 +18,9 @@ from spillway.lab.pages import Pages, pages_section
 from spillway.lab.report_words import CHARGED, what_happened
 from spillway.lab.scenarios import Scenario
 from spillway.lab.timeline import Timeline, read_timeline
+from spillway.pages.document import bad, document, figures, legend, section, soft, style_of, verdict, write_page
+from spillway.pages.markup import Content, Markup, joined, tag
+from spillway.pages.table import TEXT, UNKNOWN, WORDS, Column, table
 
 FIGURES: Final = (
     ("lost", "lost"),
@@ -49,7 +51,6 @@ JUDGED: Final = (
     "process that was given nothing but these files looked for every acknowledged message: whether it was delivered, "
     "unchanged, once, and not again after it was completed. What the senders counted had no say in it."
 )
-STYLE: Final = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -80,32 +81,30 @@ def senders_of(scenario: Scenario) -> str:
 def write_report(path: Path, parts: list[Part], sending: str, now: datetime.datetime | None = None) -> None:
     """`sending`: what was sent, in words. The file appears whole or not at all."""
     now = now or datetime.datetime.now(datetime.UTC)
-    body = [head(sending, now), banner(parts)]
-    if len(parts) > 1:
-        body.append(overview(parts))
-    body += [section(part) for part in parts]
-    body.append(f'<section><p class="soft">{JUDGED}</p></section>')
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Outage rehearsal</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+    page = document(
+        "Outage rehearsal",
+        style_of("spillway.lab", "report.css"),
+        head(sending, now),
+        banner(parts),
+        overview(parts) if len(parts) > 1 else None,
+        [told(part) for part in parts],
+        tag("section", soft(JUDGED)),
     )
-    whole = path.with_name(path.name + ".part")
-    whole.write_text(page, encoding="utf-8")
-    whole.replace(path)
+    write_page(path, page)
 
 
-def head(sending: str, now: datetime.datetime) -> str:
+def head(sending: str, now: datetime.datetime) -> Markup:
     machine = f"{os.cpu_count()} processors, {platform.system()}, Python {platform.python_version()}"
-    return (
-        f'<h1>Outage rehearsal</h1><p class="soft">{now:%d %B %Y, %H:%M} UTC. Spillway {html.escape(__version__)}: two '
-        f"namespaces, two producers, two consumers and a syphon as processes of one machine ({html.escape(machine)}). "
-        f"{html.escape(sending)}</p>"
+    return joined(
+        tag("h1", "Outage rehearsal"),
+        soft(
+            f"{now:%d %B %Y, %H:%M} UTC. Spillway {__version__}: two namespaces, two producers, two consumers and a "
+            f"syphon as processes of one machine ({machine}). {sending}"
+        ),
     )
 
 
-def banner(parts: list[Part]) -> str:
+def banner(parts: list[Part]) -> Markup:
     """The verdict first."""
     lost = sum(part.found["lost"] for part in parts)
     acknowledged = sum(part.found["acknowledged"] for part in parts)
@@ -118,50 +117,48 @@ def banner(parts: list[Part]) -> str:
         f"away and took the way around; {lost:,} were lost, {twice:,} were delivered twice."
     )
     if not broken:
-        return f'<div class="verdict"><strong>Nothing was lost.</strong><p>{words}</p></div>'
+        return verdict("Nothing was lost.", words)
     title = f"{lost:,} acknowledged messages were lost." if lost else "A promise was broken."
-    problems = "".join(
-        f"<p>{html.escape(part.found['scenario'])}: {html.escape(problem)}</p>"
-        for part in broken
-        for problem in part.found["problems"]
-    )
-    return f'<div class="verdict bad"><strong>{title}</strong><p>{words}</p>{problems}</div>'
+    problems = [f"{part.found['scenario']}: {problem}" for part in broken for problem in part.found["problems"]]
+    return verdict(title, words, *problems, is_bad=True)
 
 
-def overview(parts: list[Part]) -> str:
+def overview(parts: list[Part]) -> Markup:
     titles = ("acknowledged", "diverted", "delivered", "twice", "lost", "to fail over", "to return", "")
-    rows = "".join(overview_row(part) for part in parts)
-    header = "".join(f"<th>{title}</th>" for title in titles)
-    return f'<div class="scroll"><table><tr><th>outage</th>{header}</tr>{rows}</table></div>'
+    return table((Column("outage", TEXT), *titles), [overview_row(part) for part in parts])
 
 
-def overview_row(part: Part) -> str:
+def overview_row(part: Part) -> list[Content]:
     found = part.found
-    name = html.escape(found["scenario"])
     keys = ("acknowledged", "diverted", "delivered", "duplicated", "lost", "failover_s", "return_s")
-    cells = "".join(f"<td>{shown(key, found[key])}</td>" for key in keys)
-    end = '<td class="bad-text">broken</td>' if found["problems"] else '<td class="good-text">held</td>'
-    return f'<tr><td><a href="#{name}">{name}</a></td>{cells}{end}</tr>'
+    is_broken = bool(found["problems"])
+    end = tag("span", "broken" if is_broken else "held", class_="bad-text" if is_broken else "good-text")
+    name = found["scenario"]
+    return [tag("a", name, href=f"#{name}"), *(shown(key, found[key]) for key in keys), end]
 
 
-def section(part: Part) -> str:
+def told(part: Part) -> Markup:
     found = part.found
-    name = html.escape(found["scenario"])
-    figures = "".join(
-        f"<div><b>{figure(key, found)}</b><span>{html.escape(words)}</span></div>" for key, words in FIGURES
-    )
-    key = "".join(f'<li><i class="{name_}"></i>{html.escape(words)}</li>' for name_, words in picture.LEGEND)
-    story = "".join(
-        f"<li><time>{at_s:.1f} s</time><span>{html.escape(text)}</span></li>" for at_s, text in what_happened(part)
-    )
-    problems = "".join(f'<p class="bad-text">{html.escape(problem)}</p>' for problem in found["problems"])
-    return (
-        f'<section id="{name}"><h2>{name}</h2><p>{html.escape(capital(part.about))}. '
-        f'<span class="soft">{html.escape(part.senders)}</span></p>{problems}'
-        f'<div class="figures">{figures}</div>{picture.draw(part.timeline)}<ul class="key">{key}</ul>'
-        f'<h3>What happened</h3><ol class="story">{story}</ol>'
-        f"<h3>All numbers</h3><table>{numbers(found)}</table>{cost(part)}"
-        f"{'' if part.pages is None else pages_section(part.pages)}</section>"
+    story = [
+        tag("li", tag("time", f"{at_s:.1f} s"), tag("span", text)) for at_s, text in what_happened(part)
+    ]  # fmt: skip
+    return section(
+        found["scenario"],
+        tag("p", f"{capital(part.about)}. ", tag("span", part.senders, class_="soft")),
+        [bad(problem) for problem in found["problems"]],
+        figures((figure(key, found), words) for key, words in FIGURES),
+        picture.draw(part.timeline),
+        legend(picture.LEGEND),
+        tag("h3", "What happened"),
+        tag("ol", story, class_="story"),
+        tag("h3", "All numbers"),
+        table(
+            (Column("", TEXT), "", Column("", WORDS)),
+            [(key.replace("_", " "), found[key], words) for key, words in NUMBERS],
+        ),
+        cost(part),
+        None if part.pages is None else pages_section(part.pages),
+        id=found["scenario"],
     )
 
 
@@ -173,43 +170,35 @@ def figure(key: str, found: dict[str, Any]) -> str:
     text = shown(key, found[key])
     if key == "diverted" and found["acknowledged"]:
         return f"{found['diverted'] * 100 // found['acknowledged']} %"
-    return text
+    return UNKNOWN if text is None else text
 
 
-def shown(key: str, value: float | None) -> str:
+def shown(key: str, value: float | None) -> str | None:
     if value is None:
-        return "&ndash;"
+        return None
     return f"{value:.1f} s" if key.endswith("_s") else f"{value:,}"
 
 
-def numbers(found: dict[str, Any]) -> str:
-    return "".join(
-        f'<tr><td>{key.replace("_", " ")}</td><td>{found[key]:,}</td><td class="words">{html.escape(words)}</td></tr>'
-        for key, words in NUMBERS
-    )
-
-
-def cost(part: Part) -> str:
+def cost(part: Part) -> Markup | None:
     """In operations: what a cloud would charge for."""
     ledgers = part.timeline.ledgers
     if not ledgers:
-        return ""
+        return None
     found = {kind for counts in ledgers.values() for kind, count in counts.items() if count}
     kinds = [kind for kind in CHARGED if kind in found] + sorted(found - CHARGED.keys())
-    header = "".join(f"<th>{html.escape(name)}</th>" for name in ledgers)
-    rows = ""
-    for kind in kinds:
-        cells = "".join(f"<td>{counts.get(kind, 0):,}</td>" for counts in ledgers.values())
-        words = html.escape(CHARGED.get(kind, ""))
-        rows += f'<tr><td>{html.escape(kind.replace("_", " "))}</td>{cells}<td class="words">{words}</td></tr>'
-    sums = "".join(f"<td>{sum(counts.values()):,}</td>" for counts in ledgers.values())
-    total = sum(sum(counts.values()) for counts in ledgers.values())
-    each = total / max(part.found["acknowledged"], 1)
-    return (
-        "<h3>What it cost, in operations</h3><p>Both brokers keep a ledger of what they were asked to do. A message "
-        "that goes to the primary is sent, received and settled there. One that takes the way around is sent to the "
-        "backlog, received from it and settled there as well. "
-        f"This run took {total:,} operations, {each:.1f} for each message.</p>"
-        f"<table><tr><th>kind</th>{header}<th></th></tr>{rows}"
-        f'<tr class="sum"><td>together</td>{sums}<td></td></tr></table>'
+    rows: list[tuple[Content, ...]] = [
+        (kind.replace("_", " "), *(counts.get(kind, 0) for counts in ledgers.values()), CHARGED.get(kind, ""))
+        for kind in kinds
+    ]
+    sums = [sum(counts.values()) for counts in ledgers.values()]
+    each = sum(sums) / max(part.found["acknowledged"], 1)
+    return joined(
+        tag("h3", "What it cost, in operations"),
+        tag(
+            "p",
+            "Both brokers keep a ledger of what they were asked to do. A message that goes to the primary is sent, "
+            "received and settled there. One that takes the way around is sent to the backlog, received from it and "
+            f"settled there as well. This run took {sum(sums):,} operations, {each:.1f} for each message.",
+        ),
+        table((Column("kind", TEXT), *ledgers, Column("", WORDS)), rows, ("together", *sums, "")),
     )

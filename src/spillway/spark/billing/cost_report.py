@@ -3,23 +3,25 @@
 Names of entities are written by strangers: they are shown as text, never as markup.
 """
 
-import html
 from collections import defaultdict
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spillway.pages.chart import Axis, Mark, Panel, svg
+from spillway.pages.document import document, figures, legend, section, soft, style_of, write_page
+from spillway.pages.markup import Content, Markup, joined, tag
+from spillway.pages.table import NAME, TEXT, Column, table
 from spillway.spark.billing.charges import BASE, MESSAGING_UNITS, PAIRING_LINES, Tariff
 from spillway.spark.billing.prices import PriceList, money
 
 if TYPE_CHECKING:
     from spillway.spark.billing.cost_summary import CostSummary, Sum
 
-STYLE: Final = Path(__file__).with_name("cost_report.css")
-WIDTH: Final = 960
 HEIGHT: Final = 190
 LEFT: Final = 78
 TOP: Final = 12
+LABELS: Final = 8  # days that are named below a picture
 BARS_MAX: Final = 120  # more days than this are drawn several to a bar
 GROUPS: Final = (
     ("hours", "by the hour (base, messaging units)"),
@@ -43,47 +45,39 @@ WORDS: Final = {
 
 
 def write_report(path: Path, summary: "CostSummary", tariff: Tariff) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(summary, tariff), encoding="utf-8")
+    write_page(path, page(summary, tariff))
 
 
-def page(summary: "CostSummary", tariff: Tariff) -> str:
-    units = sum(one.units for one in summary.by_line)
-    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in summary.notes)
+def page(summary: "CostSummary", tariff: Tariff) -> Markup:
     lists = {id(each): each for each in map(tariff.list_of, summary.prices)}
-    parts = [
-        "<h1>What the operations cost</h1>",
-        f'<p class="soft">{period(summary)}, {counted(len(summary.prices), "namespace")}</p>',
-        f'<div class="total"><strong>{summary.currency} {amount(summary.total)}</strong>'
-        f"<p>{units:,} units of 64 KB; exactly {summary.currency} {html.escape(summary.total_exact)}</p></div>",
-        notes,
-        figures(summary),
-        "<h2>Cost by day</h2>",
-        bars(summary, "cost", summary.currency),
-        "<h2>Units by day</h2>",
-        bars(summary, "units", "units"),
-        key(),
-        "<h2>What pairing costs</h2>",
-        pairing(summary),
-        "<h2>By line</h2>",
-        table(summary.by_line, summary, "line", WORDS),
-        "<h2>By namespace</h2>",
-        table(summary.by_namespace, summary, "namespace", summary.prices),
-        "<h2>The dearest entities</h2>",
-        table(summary.by_entity, summary, "entity", {}, is_whole=False),
-        "<h2>Prices</h2>",
-        *[price_list(each, tariff.messaging_units) for each in lists.values()],
-        '<p class="soft">Amounts are exact; only what is shown is rounded to cents, so that each column adds up. '
-        "Included operations go to the first days of a month; the cost of a day is shared by its lines in proportion "
-        "to their units. The column at list price shows what a line would cost at the first tier that is paid.</p>",
-    ]
-    title = f"Cost, {period(summary)}"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{STYLE.read_text(encoding='utf-8')}</style></head>"
-        f"<body>{''.join(parts)}</body></html>\n"
+    return document(
+        f"Cost, {period(summary)}",
+        style_of("spillway.spark.billing", "cost_report.css"),
+        tag("h1", "What the operations cost"),
+        soft(f"{period(summary)}, {counted(len(summary.prices), 'namespace')}"),
+        total(summary),
+        [tag("p", note, class_="note") for note in summary.notes],
+        groups(summary),
+        section("Cost by day", bars(summary, "cost", summary.currency)),
+        section("Units by day", bars(summary, "units", "units"), legend(GROUPS)),
+        section("What pairing costs", pairing(summary)),
+        section("By line", sums_table(summary.by_line, summary, "line", WORDS)),
+        section("By namespace", sums_table(summary.by_namespace, summary, "namespace", summary.prices)),
+        section("The dearest entities", sums_table(summary.by_entity, summary, "entity", {}, is_whole=False)),
+        section("Prices", [price_list(each, tariff.messaging_units) for each in lists.values()]),
+        soft(
+            "Amounts are exact; only what is shown is rounded to cents, so that each column adds up. "
+            "Included operations go to the first days of a month; the cost of a day is shared by its lines in "
+            "proportion to their units. The column at list price shows what a line would cost at the first tier that "
+            "is paid."
+        ),
     )
+
+
+def total(summary: "CostSummary") -> Markup:
+    units = sum(one.units for one in summary.by_line)
+    exactly = tag("p", f"{units:,} units of 64 KB; exactly {summary.currency} {summary.total_exact}")
+    return tag("div", tag("strong", f"{summary.currency} {amount(summary.total)}"), exactly, class_="total")
 
 
 def period(summary: "CostSummary") -> str:
@@ -114,7 +108,7 @@ def group_of(line: str) -> str:
     return "messages" if line in ("send", "receive") else "other"
 
 
-def figures(summary: "CostSummary") -> str:
+def groups(summary: "CostSummary") -> Markup:
     costs: dict[str, Decimal] = defaultdict(Decimal)
     units: dict[str, int] = defaultdict(int)
     for one in summary.by_line:
@@ -127,48 +121,42 @@ def figures(summary: "CostSummary") -> str:
         ("pairing", "pairing"),
         ("other", "everything else"),
     ):
-        of_it = f" &middot; {units[name]:,} units" if name != "hours" else ""
-        shown.append(f"<div><b>{small(str(costs[name]))}</b><span>{words}{of_it}</span></div>")
-    return f'<div class="figures">{"".join(shown)}</div>'
-
-
-def key() -> str:
-    items = "".join(f'<li><i class="{name}"></i>{words}</li>' for name, words in GROUPS)
-    return f'<ul class="key">{items}</ul>'
+        of_it = f" · {units[name]:,} units" if name != "hours" else ""
+        shown.append((small(str(costs[name])), f"{words}{of_it}"))
+    return figures(shown)
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
 
 
-def table(sums: "list[Sum]", summary: "CostSummary", name: str, words: dict[str, str], is_whole: bool = True) -> str:
+def sums_table(
+    sums: "list[Sum]", summary: "CostSummary", name: str, words: dict[str, str], is_whole: bool = True
+) -> Markup:
     from spillway.spark.billing.cost_summary import shown_cents
 
     costs = [Decimal(one.cost) for one in sums]
     cents = shown_cents(costs) if is_whole else [cost.quantize(Decimal("0.01")) for cost in costs]
-    rows = []
+    rows: list[list[Content]] = []
     for one, cost in zip(sums, cents, strict=True):
         what = words.get(one.name, "")
-        about = f'<span class="what">{html.escape(what)}</span>' if what else ""
-        counts = [f"{count:,}" if count else "&ndash;" for count in (one.operations, one.units)]
-        cells = (*counts, sized(one.size_bytes), small(one.list_cost), f"{cost:,.2f}")
-        rows.append(f"<tr><td>{html.escape(one.name)}{about}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    if is_whole:
-        total = (
-            f"{sum(one.operations for one in sums):,}",
-            f"{sum(one.units for one in sums):,}",
-            sized(sum(one.size_bytes for one in sums)),
-            small(str(sum((Decimal(one.list_cost) for one in sums), Decimal(0)))),
-            f"{sum(cents, Decimal(0)):,.2f}",
-        )
-        rows.append(f'<tr class="sum"><td>all</td>{"".join(f"<td>{cell}</td>" for cell in total)}</tr>')
-    titles = (name, "operations", "units", "bytes", "at list price", summary.currency)
-    head = "".join(f"<th>{title}</th>" for title in titles)
-    return f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+        about = tag("span", what, class_="what") if what else None
+        counts = (one.operations or None, one.units or None, sized(one.size_bytes))
+        rows.append([joined(one.name, about), *counts, small(one.list_cost), f"{cost:,.2f}"])
+    all_of_it: list[Content] = [
+        "all",
+        sum(one.operations for one in sums),
+        sum(one.units for one in sums),
+        sized(sum(one.size_bytes for one in sums)),
+        small(str(sum((Decimal(one.list_cost) for one in sums), Decimal(0)))),
+        f"{sum(cents, Decimal(0)):,.2f}",
+    ]
+    columns = (Column(name, NAME), "operations", "units", "bytes", "at list price", summary.currency)
+    return table(columns, rows, all_of_it if is_whole else None)
 
 
-def sized(size_bytes: int) -> str:
+def sized(size_bytes: int) -> str | None:
     if not size_bytes:
-        return "&ndash;"
+        return None
     size = float(size_bytes)
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if size < 1000 or unit == "TB":
@@ -177,15 +165,15 @@ def sized(size_bytes: int) -> str:
     raise AssertionError("the last unit takes all")
 
 
-def pairing(summary: "CostSummary") -> str:
+def pairing(summary: "CostSummary") -> Markup:
     found = {one.name: one for one in summary.by_line}
     if not any(line in found for line in PAIRING_LINES):
-        return '<p class="soft">Nothing was diverted, no backlog queue was polled, nothing was pinged.</p>'
+        return soft("Nothing was diverted, no backlog queue was polled, nothing was pinged.")
     ordered = [found[line] for line in PAIRING_LINES if line in found]
-    return table(ordered, summary, "line", WORDS)
+    return sums_table(ordered, summary, "line", WORDS)
 
 
-def price_list(prices: PriceList, messaging_units: int) -> str:
+def price_list(prices: PriceList, messaging_units: int) -> Markup:
     rows = []
     if prices.base_per_hour_pico:
         rows.append(("base, an hour", money(prices.base_per_hour_pico)))
@@ -202,13 +190,11 @@ def price_list(prices: PriceList, messaging_units: int) -> str:
         before = tier.up_to or before
     if prices.egress_per_byte_pico:
         rows.append(("a GB that is received", money(prices.egress_per_byte_pico * 10**9)))
-    cells = "".join(f"<tr><td>{words}</td><td>{plain(price)}</td></tr>" for words, price in rows)
-    return (
-        f'<div class="scroll"><table><tr><th>{html.escape(prices.name)}, from {prices.valid_from}</th>'
-        f"<th>{prices.currency}</th></tr>{cells}</table></div>"
-        f'<p class="soft">Tiers are counted by the month for '
-        f"{'each namespace' if prices.scope == 'namespace' else 'all namespaces together'}. "
-        f"Source: {html.escape(prices.source)}</p>"
+    columns = (Column(f"{prices.name}, from {prices.valid_from}", TEXT), prices.currency)
+    whose = "each namespace" if prices.scope == "namespace" else "all namespaces together"
+    return joined(
+        table(columns, [(words, plain(price)) for words, price in rows]),
+        soft(f"Tiers are counted by the month for {whose}. Source: {prices.source}"),
     )
 
 
@@ -220,7 +206,7 @@ def plain(price: Decimal) -> str:
 # -- pictures -----------------------------------------------------------------------------------------------------
 
 
-def bars(summary: "CostSummary", measure: str, unit: str) -> str:
+def bars(summary: "CostSummary", measure: str, unit: str) -> Markup:
     """A bar a day, or for several days where there are very many, stacked by group."""
     days = sorted({each["day"] for each in summary.by_day})
     per_bar = -(-len(days) // BARS_MAX)
@@ -229,48 +215,17 @@ def bars(summary: "CostSummary", measure: str, unit: str) -> str:
     stacks: list[dict[str, float]] = [defaultdict(float) for _ in range(count)]
     for each in summary.by_day:
         stacks[place[each["day"]]][group_of(each["line"])] += float(each[measure])
-    top = round_up(max(sum(stack.values()) for stack in stacks) or 1.0)
-    step = (WIDTH - LEFT - 10) / count
-    wide = min(step * 0.82, 60.0)
-    drawn = []
-    for part in (0.0, 0.5, 1.0):
-        y = TOP + HEIGHT * (1 - part)
-        drawn.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - 10}" y2="{y:.1f}"/>')
-        drawn.append(f'<text class="end" x="{LEFT - 8}" y="{y + 4:.1f}">{scale(top * part, top)}</text>')
+    axis = Axis(0, count, LEFT)
+    panel = Panel.up_to(max(sum(stack.values()) for stack in stacks) or 1.0, axis, TOP, HEIGHT)
+    half = min(0.41, 30.0 * count / axis.width)  # of a bar; of few days they are no wider than 60 pixels
+    drawn = panel.grid()
     for at, stack in enumerate(stacks):
-        x = LEFT + at * step + (step - wide) / 2
-        y = TOP + HEIGHT * 1.0
+        below = 0.0
         for name, _ in GROUPS:
-            high = HEIGHT * stack[name] / top
-            if high > 0:
-                y -= high
-                drawn.append(
-                    f'<rect class="{name}" x="{x:.1f}" y="{y:.2f}" width="{wide:.1f}" height="{max(high, 0.5):.2f}"/>'
-                )
-    labelled = max(1, -(-count // 8))
-    for at in range(0, count, labelled):
-        x = LEFT + (at + 0.5) * step
-        drawn.append(f'<text class="mid" x="{x:.1f}" y="{TOP + HEIGHT + 18}">{days[at * per_bar][5:]}</text>')
-    words = f"{html.escape(unit)} by day" + (f", {per_bar} days a bar" if per_bar > 1 else "")
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {TOP + HEIGHT + 26}" role="img" aria-label="{words}" '
-        f'xmlns="http://www.w3.org/2000/svg">{"".join(drawn)}</svg>'
-    )
-
-
-def round_up(value: float) -> float:
-    """To a number that half of it is easy to read of."""
-    size = 1.0
-    while size < value:
-        size *= 10
-    while size / 10 >= value:
-        size /= 10
-    return next(size / 10 * step for step in (1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10) if size / 10 * step >= value)
-
-
-def scale(value: float, top: float) -> str:
-    if value >= 1_000_000:
-        return f"{value / 1_000_000:,.4g} M"
-    if top >= 10:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
+            if stack[name] > 0:
+                drawn.append(panel.bar(name, at + 0.5 - half, at + 0.5 + half, stack[name], below))
+                below += stack[name]
+    step = max(1, -(-count // LABELS))
+    marks = [Mark(at + 0.5, (days[at * per_bar][5:],)) for at in range(0, count, step)]
+    words = f"{unit} by day" + (f", {per_bar} days a bar" if per_bar > 1 else "")
+    return svg(panel.floor + 26, words, drawn, axis.marks(panel.floor, marks))

@@ -4,12 +4,14 @@ What a client wrote, like the path of an entity or an error, is shown as text, n
 """
 
 import datetime
-import html
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.spark.outages.availability_picture import LEGEND, ROWS_MAX, SECOND_US, Window, draw_overview, draw_window
+from spillway.pages.document import bad, document, figures, legend, section, soft, style_of, verdict, write_page
+from spillway.pages.marks import SECOND_US
+from spillway.pages.markup import Content, Markup, joined, tag
+from spillway.pages.table import NAME, TEXT, TIME, UNKNOWN, Column, table
+from spillway.spark.outages.availability_picture import LEGEND, ROWS_MAX, Window, draw_overview, draw_window
 
 if TYPE_CHECKING:
     from spillway.spark.outages.availability_summary import AvailabilitySummary
@@ -50,32 +52,33 @@ def write_report(
 ) -> None:
     """The file appears whole or not at all."""
     now = now or datetime.datetime.now(datetime.UTC)
-    style = resources.files("spillway.spark.outages").joinpath("availability.css").read_text(encoding="utf-8")
-    body = [_head(summary, now), _banner(summary), _overview(summary), _outages(summary)]
-    body += [_picture(window, summary) for window in windows]
-    body += [_delivered(summary), _checks(summary), _remarks(summary), _meaning()]
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Availability</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<style>{style}</style></head><body>{''.join(body)}</body></html>\n"
+    page = document(
+        "Availability",
+        style_of("spillway.spark.outages", "availability.css"),
+        _head(summary, now),
+        _banner(summary),
+        _overview(summary),
+        _outages(summary),
+        [_picture(window, summary) for window in windows],
+        _delivered(summary),
+        _checks(summary),
+        _remarks(summary),
+        _meaning(),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_name(path.name + ".part")
-    whole.write_text(page, encoding="utf-8")
-    whole.replace(path)
+    write_page(path, page)
 
 
-def _head(summary: "AvailabilitySummary", now: datetime.datetime) -> str:
+def _head(summary: "AvailabilitySummary", now: datetime.datetime) -> Markup:
     of = ", ".join(summary.namespaces[:5]) + (" …" if len(summary.namespaces) > 5 else "")
     when = f"{_minute(summary.first)} to {_minute(summary.last)} UTC" if summary.first else "no events"
-    return (
-        f'<h1>Availability of {html.escape(of) or "nothing"}</h1><p class="soft">{when}, told by {summary.events:,} '
-        f"events of {_many(summary.processes, 'process', 'processes')}. Made on {now:%d %B %Y, %H:%M} UTC.</p>"
+    who = f"{summary.events:,} events of {_many(summary.processes, 'process', 'processes')}"
+    return joined(
+        tag("h1", f"Availability of {of or 'nothing'}"),
+        soft(f"{when}, told by {who}. Made on {now:%d %B %Y, %H:%M} UTC."),
     )
 
 
-def _banner(summary: "AvailabilitySummary") -> str:
+def _banner(summary: "AvailabilitySummary") -> Markup:
     away = sum(row["outages"] > 0 for row in summary.entities)
     still = sum(outage["end"] == "still away" for outage in summary.outages)
     if not summary.outages_count:
@@ -86,123 +89,114 @@ def _banner(summary: "AvailabilitySummary") -> str:
     words += f"; {summary.waiting:,} still wait in the backlog." if summary.waiting else "."
     if still:
         words += f" {_many(still, 'outage is', 'outages are')} not over."
-    kind = ' class="verdict bad"' if still or summary.waiting else ' class="verdict"'
-    fail_over = _most(summary.outages, "to_fail_over_s")
-    figures = [
-        (_span(sum(row["away_s"] for row in summary.entities)), "away, all entities together"),
-        (fail_over, "to fail over, the slowest"),
-        (_most(summary.outages, "to_return_s"), "to return, the slowest, at most"),
-        (f"{max((outage['backlog_max'] for outage in summary.outages), default=0):,}", "in the backlog, at most"),
-        (_most(summary.outages, "to_empty_s"), "until it was empty, the slowest"),
-        (f"{summary.repeated:,}", "brought home, perhaps twice"),
-    ]
-    shown = "".join(f"<div><b>{value}</b><span>{words_}</span></div>" for value, words_ in figures)
-    return f'<div{kind}><strong>{title}</strong><p>{words}</p></div><div class="figures">{shown}</div>'
+    shown = figures(
+        [
+            (_span(sum(row["away_s"] for row in summary.entities)), "away, all entities together"),
+            (_most(summary.outages, "to_fail_over_s"), "to fail over, the slowest"),
+            (_most(summary.outages, "to_return_s"), "to return, the slowest, at most"),
+            (max((outage["backlog_max"] for outage in summary.outages), default=0), "in the backlog, at most"),
+            (_most(summary.outages, "to_empty_s"), "until it was empty, the slowest"),
+            (summary.repeated, "brought home, perhaps twice"),
+        ]
+    )
+    return joined(verdict(title, words, is_bad=bool(still or summary.waiting)), shown)
 
 
-def _overview(summary: "AvailabilitySummary") -> str:
+def _overview(summary: "AvailabilitySummary") -> Markup | None:
     entities = [row for row in summary.entities if row["outages"]][:ROWS_MAX]
     if not entities:
-        return ""
+        return None
     rows = [(_place(row, summary), [each for each in summary.outages if _key(each) == _key(row)]) for row in entities]
     first_us = min(row["first_us"] for row in summary.entities)
     last_us = max([row["last_us"] for row in summary.entities] + [outage["ended_us"] for outage in summary.outages])
     more = sum(row["outages"] > 0 for row in summary.entities) - len(entities)
-    rest = f'<p class="soft">{_many(more, "entity", "entities")} more not drawn.</p>' if more > 0 else ""
-    return f"<section><h2>All of it</h2>{draw_overview(rows, first_us, last_us)}{rest}</section>"
+    rest = soft(f"{_many(more, 'entity', 'entities')} more not drawn.") if more > 0 else None
+    return section("All of it", draw_overview(rows, first_us, last_us), rest)
 
 
-def _outages(summary: "AvailabilitySummary") -> str:
+def _outages(summary: "AvailabilitySummary") -> Markup | None:
     if not summary.outages:
-        return ""
-    titles = ("to fail over", "lasted", "to return", "pings", "diverted", "came home", "backlog", "emptied")
-    header = "".join(f"<th>{title}</th>" for title in titles)
+        return None
+    numbers = ("to fail over", "lasted", "to return", "pings", "diverted", "came home", "backlog", "emptied")
     shown = sorted(summary.outages, key=lambda outage: -outage["length_s"])[:TABLE_MAX]
-    rows = "".join(_outage_row(outage, summary) for outage in sorted(shown, key=lambda outage: outage["began_us"]))
+    rows = [_outage_row(outage, summary) for outage in sorted(shown, key=lambda outage: outage["began_us"])]
     more = summary.outages_count - len(shown)
-    rest = f'<p class="soft">and {more:,} shorter ones, in the table outages</p>' if more > 0 else ""
-    return (
-        '<section><h2>Outages</h2><div class="scroll"><table><tr><th class="text">entity</th><th class="text">began, '
-        f'UTC</th>{header}<th class="text">end</th></tr>{rows}</table></div>{rest}</section>'
-    )
+    rest = soft(f"and {more:,} shorter ones, in the table outages") if more > 0 else None
+    columns = (Column("entity", NAME), Column("began, UTC", TIME), *numbers, Column("end", TEXT))
+    return section("Outages", table(columns, rows), rest)
 
 
-def _outage_row(outage: dict[str, Any], summary: "AvailabilitySummary") -> str:
-    cells = [
+def _outage_row(outage: dict[str, Any], summary: "AvailabilitySummary") -> list[Content]:
+    is_over = outage["end"] == "recovered"
+    return [
+        _place(outage, summary), _second(outage["began"]),
         _seconds(outage["to_fail_over_s"]), _span(outage["length_s"]), _seconds(outage["to_return_s"]),
-        f"{outage['pings']:,}", f"{outage['diverted']:,}", f"{outage['syphoned']:,}", f"{outage['backlog_max']:,}",
-        _seconds(outage["to_empty_s"]),
+        outage["pings"], outage["diverted"], outage["syphoned"], outage["backlog_max"], _seconds(outage["to_empty_s"]),
+        outage["end"] if is_over else tag("span", outage["end"], class_="bad-text"),
     ]  # fmt: skip
-    end = html.escape(outage["end"])
-    shown = end if outage["end"] == "recovered" else f'<span class="bad-text">{end}</span>'
-    return (
-        f'<tr><td class="text entity">{html.escape(_place(outage, summary))}</td>'
-        f'<td class="text time">{_second(outage["began"])}</td>'
-        f'{"".join(f"<td>{cell}</td>" for cell in cells)}<td class="text">{shown}</td></tr>'
-    )
 
 
-def _picture(window: Window, summary: "AvailabilitySummary") -> str:
+def _picture(window: Window, summary: "AvailabilitySummary") -> Markup:
     outage = window.outage
-    key = "".join(f'<li><i class="{name}"></i>{html.escape(words)}</li>' for name, words in LEGEND)
     back = f"{outage['processes_back']:,} of {_many(outage['processes'], 'process', 'processes')} returned"
-    cause = f" It began with: {html.escape(outage['cause'])}." if outage["cause"] else ""
+    cause = f" It began with: {outage['cause']}." if outage["cause"] else ""
     refused = " The primary refused pings for good." if outage["is_refused"] else ""
-    remarks = "".join(f'<p class="bad-text">{html.escape(remark)}</p>' for remark in outage["remarks"])
-    return (
-        f"<section><h2>{html.escape(_place(outage, summary))}, {_second(outage['began'])}</h2>"
-        f'<p class="soft">{_span(outage["length_s"])}; {back}.{cause}{refused}</p>{remarks}{draw_window(window)}'
-        f'<ul class="key">{key}</ul></section>'
+    return section(
+        f"{_place(outage, summary)}, {_second(outage['began'])}",
+        soft(f"{_span(outage['length_s'])}; {back}.{cause}{refused}"),
+        [bad(remark) for remark in outage["remarks"]],
+        draw_window(window),
+        legend(LEGEND),
     )
 
 
-def _delivered(summary: "AvailabilitySummary") -> str:
+def _delivered(summary: "AvailabilitySummary") -> Markup | None:
     if not summary.delivered:
-        return ""
-    rows = ""
-    for row in summary.delivered[:TABLE_MAX]:
-        late = "not told" if row["out_of_order"] is None else f"{row['out_of_order']:,}"
-        cells = (f"{row['messages']:,}", f"{row['duplicated']:,}", f"{row['copies']:,}", late, f"{row['without_id']:,}")
-        name = html.escape(row["entity"]) or "all"
-        rows += f'<tr><td class="text entity">{name}</td>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
-    titles = ("messages stored", "stored twice", "copies too many", "out of order", "without an id")
-    header = "".join(f"<th>{title}</th>" for title in titles)
-    return (
-        '<section><h2>Order and duplicates</h2><p class="soft">Of what the primary stored. Out of order: behind a '
-        "later message of the same sender.</p>"
-        f'<div class="scroll"><table><tr><th class="text">entity</th>{header}</tr>{rows}</table></div></section>'
+        return None
+    rows = [
+        (
+            row["entity"] or "all", row["messages"], row["duplicated"], row["copies"],
+            "not told" if row["out_of_order"] is None else row["out_of_order"], row["without_id"],
+        )
+        for row in summary.delivered[:TABLE_MAX]
+    ]  # fmt: skip
+    numbers = ("messages stored", "stored twice", "copies too many", "out of order", "without an id")
+    return section(
+        "Order and duplicates",
+        soft("Of what the primary stored. Out of order: behind a later message of the same sender."),
+        table((Column("entity", NAME), *numbers), rows),
     )
 
 
-def _checks(summary: "AvailabilitySummary") -> str:
+def _checks(summary: "AvailabilitySummary") -> Markup | None:
     if not summary.checks:
-        return ""
-    rows = "".join(
-        f'<tr><td class="text">{html.escape(row["namespace"])}</td>'
-        f'<td class="text entity">{html.escape(row["entity"]) or "backlog queues"}</td>'
-        f'<td class="text">{html.escape(row["what"])}</td><td>{row["days"]:,}</td><td>{row["by_events"]:,}</td>'
-        f"<td>{row['by_ledger']:,}</td><td>{row['difference']:+,}</td></tr>"
+        return None
+    rows = [
+        (
+            row["namespace"], row["entity"] or "backlog queues", row["what"],
+            row["days"], row["by_events"], row["by_ledger"], f"{row['difference']:+,}",
+        )
         for row in summary.checks[:TABLE_MAX]
-    )
-    header = '<th class="text">primary</th><th class="text">at</th><th class="text">what</th>'
-    return (
-        '<section><h2>Beside the ledger</h2><p class="soft">What clients told and what brokers counted, on days that '
-        "both know. A broker also counts what it took while its answer was lost; a client that was killed did not "
-        f'tell of its last second.</p><div class="scroll"><table><tr>{header}<th>days</th><th>events</th>'
-        f"<th>ledger</th><th>difference</th></tr>{rows}</table></div></section>"
+    ]  # fmt: skip
+    columns = (Column("primary", TEXT), Column("at", NAME), Column("what", TEXT))
+    return section(
+        "Beside the ledger",
+        soft(
+            "What clients told and what brokers counted, on days that both know. A broker also counts what it took "
+            "while its answer was lost; a client that was killed did not tell of its last second."
+        ),
+        table((*columns, "days", "events", "ledger", "difference"), rows),
     )
 
 
-def _remarks(summary: "AvailabilitySummary") -> str:
+def _remarks(summary: "AvailabilitySummary") -> Markup | None:
     if not summary.remarks:
-        return ""
-    items = "".join(f"<li>{html.escape(remark)}</li>" for remark in summary.remarks)
-    return f'<section><h2>What is missing or odd</h2><ul class="plain">{items}</ul></section>'
+        return None
+    return section("What is missing or odd", tag("ul", [tag("li", each) for each in summary.remarks], class_="plain"))
 
 
-def _meaning() -> str:
-    items = "".join(f"<dt>{html.escape(word)}</dt><dd>{html.escape(text)}</dd>" for word, text in MEANING)
-    return f"<section><h2>What the numbers mean</h2><dl>{items}</dl></section>"
+def _meaning() -> Markup:
+    return section("What the numbers mean", tag("dl", [(tag("dt", word), tag("dd", text)) for word, text in MEANING]))
 
 
 # -- words ---------------------------------------------------------------------------------------------------------
@@ -239,14 +233,15 @@ def _most(rows: list[dict[str, Any]], name: str) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    return "&ndash;" if value is None else _span(value)
+    return UNKNOWN if value is None else _span(value)
 
 
 def _span(value: float) -> str:
+    """With spaces that do not break."""
     if value < 120:
-        return f"{value:,.1f}&nbsp;s"
+        return f"{value:,.1f}\u00a0s"
     minutes, seconds = divmod(round(value), 60)
     if minutes < 120:
-        return f"{minutes}&nbsp;min&nbsp;{seconds:02d}&nbsp;s"
+        return f"{minutes}\u00a0min\u00a0{seconds:02d}\u00a0s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours:,}&nbsp;h&nbsp;{minutes:02d}&nbsp;min"
+    return f"{hours:,}\u00a0h\u00a0{minutes:02d}\u00a0min"
