@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from spillway.spark.jobs.job import JOBS, JSON, MASTER, Job, find_job
-from spillway.spark.jobs.option import Declared
+from spillway.spark.jobs.job import JSON, MASTER, Job, every_job
+from spillway.spark.platform.option import Declared
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 TITLES: Final = "| option | default | |\n|---|---|---|\n"
@@ -27,14 +27,14 @@ def table(job: Job[Any, Any]) -> str:
 
 def with_tables(page: str) -> str:
     """The page with the tables of all jobs that have a section in it."""
-    for name in JOBS:
-        found = re.search(rf"^## spillway pipeline {name}\n", page, re.MULTILINE)
+    for job in every_job():
+        found = re.search(rf"^## spillway pipeline {job.name}\n", page, re.MULTILINE)
         if found is None:
             continue
         place = re.compile(r"^\| option \|.*\n(\|.*\n)+", re.MULTILINE).search(page, found.end())
-        assert place is not None, f"the section of {name} has no table"
-        assert "\n## " not in page[found.end() : place.start()], f"the section of {name} has no table"
-        page = page[: place.start()] + table(find_job(name)) + page[place.end() :]
+        assert place is not None, f"the section of {job.name} has no table"
+        assert "\n## " not in page[found.end() : place.start()], f"the section of {job.name} has no table"
+        page = page[: place.start()] + table(job) + page[place.end() :]
     return page
 
 

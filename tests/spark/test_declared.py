@@ -12,14 +12,13 @@ from typer.testing import CliRunner
 
 from spillway.cli.app import make_app
 from spillway.cli.errors import UsageError
-from spillway.spark.jobs.job import JOBS, JSON, MASTER, Job, find_job
-from spillway.spark.jobs.option import Declared, Option, check_options, declared_in
+from spillway.spark.jobs.job import JOBS, JSON, MASTER, Family, Job, every_job
 from spillway.spark.platform.access import OptionError
+from spillway.spark.platform.option import Declared, Option, check_options, declared_in
 from tools.job_tables import DOCS, row, with_tables
 
-BOUNDED = [
-    (name, option) for name in JOBS for option in find_job(name).options() if option.option.least is not None
-]  # fmt: skip
+EVERY = {job.name: job for job in every_job()}
+BOUNDED = [(job.name, option) for job in EVERY.values() for option in job.options() if option.option.least is not None]
 
 
 def needed(job: Job[Any, Any]) -> list[str]:
@@ -29,7 +28,10 @@ def needed(job: Job[Any, Any]) -> list[str]:
 
 def of_command(name: str) -> Any:
     app: Any = typer.main.get_command(make_app())
-    return app.commands["pipeline"].get_command(typer.Context(app.commands["pipeline"]), name)
+    found = app.commands["pipeline"]
+    for word in name.split():
+        found = found.get_command(typer.Context(found), word)
+    return found
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
@@ -38,9 +40,9 @@ def test_the_guides_tables_are_those_of_the_declarations(page: Path) -> None:
     assert with_tables(text) == text, "python tools/job_tables.py writes them"
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", EVERY)
 def test_command_and_module_take_the_options_that_are_declared(name: str) -> None:
-    job = find_job(name)
+    job = EVERY[name]
     declared = {f"--{option.name}" for option in job.options()}
     typed = {text for parameter in of_command(name).params for text in parameter.opts} - {"--help", "-h"}
     submitted = {text for action in job.parser()._actions for text in action.option_strings} - {"--help", "-h"}
@@ -53,14 +55,14 @@ def test_command_and_module_take_the_options_that_are_declared(name: str) -> Non
 def test_both_entrances_refuse_what_is_out_of_bounds_with_one_sentence(
     name: str, option: Declared, wrong: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = find_job(name)
+    job = EVERY[name]
     assert option.option.least is not None and option.option.most is not None
     text = {"below": f"{option.option.least - 1:g}", "above": f"{option.option.most + 1:.0f}", "nan": "nan"}[wrong]
     line = [*needed(job), f"--{option.name}={text}"]
     assert job.main(line) == 2
     said = capsys.readouterr().err.removeprefix(f"{name}: ").strip()
     assert said.startswith(f"{option.name}: {option.allowed()}, not ")
-    refused = CliRunner().invoke(make_app(), ["pipeline", name, *line]).exception
+    refused = CliRunner().invoke(make_app(), ["pipeline", *name.split(), *line]).exception
     assert isinstance(refused, UsageError)
     assert str(refused) == f"pipeline {name}: {said}"
 
@@ -74,9 +76,9 @@ def test_declarations_are_loaded_without_spark() -> None:
     assert told.split() == [str(len(JOBS)), "False", "False"]
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_config_shows_none_of_its_secrets(name: str) -> None:
-    job = find_job(name)
+    job = EVERY[name]
     secrets = [option for option in job.options() if option.option.is_secret]
     required = {option.field: "something" for option in job.options() if option.is_required}
     shown = repr(job.config(**{**required, **{option.field: "hidden" for option in secrets}}))
@@ -90,16 +92,16 @@ def test_a_config_shows_none_of_its_secrets(name: str) -> None:
 @pytest.mark.parametrize("name", ["metering", "cost"])
 @pytest.mark.parametrize("entrance", ["command", "module"])
 def test_an_alias_that_is_none_is_refused_by_both(name: str, entrance: str, capsys: pytest.CaptureFixture[str]) -> None:
-    line = [*needed(find_job(name)), "--alias", "x"]
+    line = [*needed(EVERY[name]), "--alias", "x"]
     said = f"{name}: --alias must be NAME=NAMESPACE, not 'x'"
     if entrance == "module":
-        assert (find_job(name).main(line), capsys.readouterr().err) == (2, f"{said}\n")
+        assert (EVERY[name].main(line), capsys.readouterr().err) == (2, f"{said}\n")
     else:
-        assert str(CliRunner().invoke(make_app(), ["pipeline", name, *line]).exception) == f"pipeline {said}"
+        assert str(CliRunner().invoke(make_app(), ["pipeline", *name.split(), *line]).exception) == f"pipeline {said}"
 
 
 def test_a_submitted_metering_asks_no_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert find_job("metering").main(["--out", str(tmp_path / "out"), "--open-day", str(tmp_path)]) == 2
+    assert EVERY["metering"].main(["--out", str(tmp_path / "out"), "--open-day", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.startswith("metering: --open-day: only -, the broker that SPILLWAY_CONNECTION_STRING leads to")
 
@@ -161,6 +163,18 @@ def test_what_is_wrong_is_one_line_with_the_options_name(
 ) -> None:
     assert WALK.main(line) == status
     assert capsys.readouterr().err == f"walk: {said}\n"
+
+
+def test_a_family_is_called_by_its_verb_and_a_job_may_end_with_a_status(capsys: pytest.CaptureFixture[str]) -> None:
+    there = Job("walk there", "Walk.", Walk, walked, lambda summary: summary.walk, (Lost,), status_of=lambda _: 3)
+    family = Family("walk", "Walk there or back.", (there, Job("walk back", "", Walk, walked, str, (Lost,))))
+    assert family.main(["there", "--to", "town"]) == 3
+    assert "town" in capsys.readouterr().out
+    assert family.main(["back", "--to", "nowhere"]) == 1
+    assert capsys.readouterr().err == "walk back: there is no way\n"
+    with pytest.raises(SystemExit, match="2"):
+        family.main(["up"])
+    assert "invalid choice: 'up'" in capsys.readouterr().err
 
 
 def test_a_config_of_a_program_is_checked_alike() -> None:

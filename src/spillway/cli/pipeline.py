@@ -30,14 +30,20 @@ class Jobs(TyperGroup):
         return self.commands.get(cmd_name)
 
     def _made(self, name: str) -> Any:
-        from spillway.spark.jobs.job import find_job
+        from spillway.spark.jobs.job import Family, find_job
 
         try:
-            job = find_job(name)
+            found = find_job(name)
         except ImportError as error:
             raise UsageError(f"pipeline: {error}: pip install 'spillway[spark]'") from None
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name)(command_of(job))
+        if not isinstance(found, Family):
+            app = typer.Typer(add_completion=False, rich_markup_mode=None)
+            app.command(name)(command_of(found))
+            return typer.main.get_command(app)
+        app = typer.Typer(name=name, help=found.help, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+        app.callback()(lambda: None)  # with one, a single command keeps its name
+        for verb, job in found.by_verb().items():
+            app.command(verb)(command_of(job))
         return typer.main.get_command(app)
 
 

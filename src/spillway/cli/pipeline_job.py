@@ -12,7 +12,7 @@ from spillway.cli.pipeline_open_days import brokers_of
 
 if TYPE_CHECKING:
     from spillway.spark.jobs.job import Job
-    from spillway.spark.jobs.option import Declared
+    from spillway.spark.platform.option import Declared
 
 # What only a command can do for a job: fields of its config that are no options, and a summary for a terminal.
 ONLY_HERE: Final[Mapping[str, Mapping[str, Any]]] = {"metering": {"find_brokers": brokers_of}}
@@ -30,6 +30,8 @@ def command_of(job: "Job[Any, Any]") -> Callable[..., None]:
             print(job.text(summary, is_json))
         else:
             SHOWN[job.name](summary)
+        if status := job.status_of(summary):
+            raise typer.Exit(status)
 
     parameters = [_parameter(each) for each in (*job.options(), MASTER, JSON)]
     command.__doc__ = job.help

@@ -17,7 +17,6 @@ from spillway.model.texts import count_text
 from spillway.spark.billing.ledger_checks import checked, counted
 from spillway.spark.billing.metering_inputs import Inputs, LedgerDirectory, MeteringError, find_sealed
 from spillway.spark.jobs.job import Job
-from spillway.spark.jobs.option import Option
 from spillway.spark.outages.availability_picture import SLOTS, Window
 from spillway.spark.outages.availability_report import text_of, windows_of, write_report
 from spillway.spark.outages.availability_summary import AvailabilitySummary
@@ -26,6 +25,7 @@ from spillway.spark.outages.event_lines import find_files
 from spillway.spark.outages.order_and_duplicates import CapturedError, captured, histories, judged
 from spillway.spark.outages.timelines import processes_of, read_events, stories_of, timed
 from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.option import Option
 from spillway.spark.platform.preflight import check_writable, to_mend
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.model.texts import count_text
 from spillway.spark.jobs.job import Job
-from spillway.spark.jobs.option import Option, check_options
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import FoundFile, JobDirectoryError
+from spillway.spark.platform.option import Option, check_options
 from spillway.spark.platform.paths import local_path
 from spillway.spark.platform.preflight import to_mend
 from spillway.spark.platform.queries import stopped_by_signals

@@ -20,8 +20,8 @@ from spillway.spark.billing.cost_summary import CENT, CostSummary, Sum, shown_ce
 from spillway.spark.billing.prices import MESSAGING_UNITS_MAX, PICO, PriceList, PriceListError, find_list
 from spillway.spark.jobs.job import Job
 from spillway.spark.jobs.metering import TABLE, parse_alias, parse_named, write_whole
-from spillway.spark.jobs.option import Option
 from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.option import Option
 from spillway.spark.platform.preflight import check_writable, to_mend
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 

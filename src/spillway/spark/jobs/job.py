@@ -1,5 +1,5 @@
-"""A job, declared once: its options are the annotated fields of its config (option.py), and what else there is to say
-is a `Job` at the end of its module, `JOB`.
+"""A job, declared once: its options are the annotated fields of its config (platform/option.py), and what else there is
+to say is a `Job` at the end of its module, `JOB`; of several commands in one module a `Family` of them.
 
 `spillway pipeline NAME` (cli/pipeline.py), the module for spark-submit (`main`) and the table in the guide
 (tools/job_tables.py) are made of it. How to add one is in docs/development.md.
@@ -13,31 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-from spillway.spark.jobs.option import Declared, Option, Typed, check_options, declared_in, read_all
-from spillway.spark.platform.access import SECRET, OptionError
+from spillway.spark.platform.access import OptionError
+from spillway.spark.platform.option import Declared, Option, Typed, check_options, declared_in, read_all
 from spillway.spark.platform.session import EMBEDDED_MASTER, missing_text
 
 # Of `spillway pipeline`, in this order; the module of one has underscores where its name has dashes.
 JOBS: Final = ("syphon", "capture", "compact", "replay", "metering", "cost", "availability")
-
-# Options that several jobs have, as types of their fields. Those that hold a secret have `field(repr=False)`.
-Secret = Annotated[
-    str,
-    Option(
-        "WHERE",
-        "`env:NAME` or `file:PATH`, where the connection string is found by every process that connects.",
-        default=f"`{SECRET}`",
-    ),
-]
-ConnectionString = Annotated[
-    str,
-    Option(
-        "TEXT",
-        "The connection string itself. Everyone on a machine can read the options of its processes.",
-        is_secret=True,
-    ),
-]
-CaFile = Annotated[str, Option("FILE", "Trust this certificate authority alone.")]
 
 
 @dataclass(frozen=True)
@@ -73,6 +54,7 @@ class Job(Generic[C, S]):
     text_of: Callable[[S], str]  # the summary, a dataclass, for people
     errors: tuple[type[Exception], ...]  # that end it with status 1
     errors_to_mend: tuple[type[Exception], ...] = ()  # with 2, as `OptionError` does
+    status_of: Callable[[S], int] = lambda _: 0  # of one that ended well
 
     def options(self) -> tuple[Declared, ...]:
         return declared_in(self.config)
@@ -114,14 +96,39 @@ class Job(Generic[C, S]):
             sys.stderr.write(f"{self.name}: {failed}\n")
             return failed.status
         print(self.text(summary, is_json), flush=True)
-        return 0
+        return self.status_of(summary)
 
 
-def find_job(name: str) -> Job[Any, Any]:
+@dataclass(frozen=True)
+class Family:
+    """Commands of one module: `spillway pipeline NAME VERB`. Each is a job that is called `NAME VERB`."""
+
+    name: str
+    help: str
+    jobs: tuple[Job[Any, Any], ...]
+
+    def by_verb(self) -> dict[str, Job[Any, Any]]:
+        return {job.name.removeprefix(f"{self.name} "): job for job in self.jobs}
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """The first word says which of them."""
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        parser = argparse.ArgumentParser(prog=self.name, description=self.help)
+        parser.add_argument("command", choices=self.by_verb(), help="with --help behind it: its options")
+        return self.by_verb()[parser.parse_args(words[:1]).command].main(words[1:])
+
+
+def find_job(name: str) -> Job[Any, Any] | Family:
     """One of `JOBS`; only its module is loaded, and with it nothing of Spark."""
     found = importlib.import_module(f"spillway.spark.jobs.{name.replace('-', '_')}").JOB
-    assert isinstance(found, Job) and found.name == name, f"{name} is declared as another job"
+    assert isinstance(found, Job | Family) and found.name == name, f"{name} is declared as another job"
     return found
+
+
+def every_job() -> list[Job[Any, Any]]:
+    """All that can be run, those of families one by one."""
+    found = [find_job(name) for name in JOBS]
+    return [job for each in found for job in (each.jobs if isinstance(each, Family) else (each,))]
 
 
 def _as_typed(error: Exception) -> str:

@@ -34,11 +34,11 @@ from spillway.spark.billing.metering_inputs import (
     stage_open_days,
 )
 from spillway.spark.jobs.job import Job
-from spillway.spark.jobs.option import Option
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.connect import parallelism
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.line_files import BadLine
+from spillway.spark.platform.option import Option
 from spillway.spark.platform.preflight import check_writable, to_mend
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 

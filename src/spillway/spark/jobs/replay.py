@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.client import ClientError, parse_connection_string
 from spillway.model.texts import count_text
-from spillway.spark.jobs.job import CaFile, ConnectionString, Job, Secret
-from spillway.spark.jobs.option import Option, check_options
+from spillway.spark.jobs.job import Job
 from spillway.spark.platform.access import OptionError, access_options
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
+from spillway.spark.platform.option import CaFile, ConnectionString, Option, Secret, check_options
 from spillway.spark.platform.paths import local_path
 from spillway.spark.platform.preflight import to_mend
 from spillway.spark.platform.reasons import reason_of

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from spillway.client import ClientError
 from spillway.model.texts import count_text
 from spillway.spark.jobs.job import Job
-from spillway.spark.jobs.option import Option, check_options
 from spillway.spark.platform.access import Access, checked
 from spillway.spark.platform.connect import NO_WATCH, is_connect, parallelism, refuse_on_connect
 from spillway.spark.platform.connection_pool import NamespaceError, backlogs_of, connection_pool
 from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.option import Option, check_options
 from spillway.spark.platform.preflight import check_writable, to_mend
 from spillway.spark.platform.queries import NOT_BEGUN, TRIES_MAX, stopped_by_signals, wait_for_end
 from spillway.spark.platform.reasons import reason_of

@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
-from spillway.spark.platform.access import OptionError, shown
+from spillway.spark.platform.access import SECRET, OptionError, shown
 
 # What was typed: of a flag whether it was, of an option that is repeated all of them; None: nothing.
 Typed = str | bool | list[str] | None
@@ -154,3 +154,23 @@ def check_options(config: Any) -> None:
     """That a config has what its options allow: `OptionError` with the name of the first that has not."""
     for each in declared_in(type(config)):
         each.check(getattr(config, each.field))
+
+
+# Options that several jobs have, as types of their fields. Those that hold a secret have `field(repr=False)`.
+Secret = Annotated[
+    str,
+    Option(
+        "WHERE",
+        "`env:NAME` or `file:PATH`, where the connection string is found by every process that connects.",
+        default=f"`{SECRET}`",
+    ),
+]
+ConnectionString = Annotated[
+    str,
+    Option(
+        "TEXT",
+        "The connection string itself. Everyone on a machine can read the options of its processes.",
+        is_secret=True,
+    ),
+]
+CaFile = Annotated[str, Option("FILE", "Trust this certificate authority alone.")]
