@@ -1,6 +1,7 @@
 """The guides mention every command, option, property and target, and nothing that is not there."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,18 @@ def sections() -> dict[str, str]:
 
 
 def commands() -> dict[str, Any]:
-    """By the words that call them: `serve`, or `fault add` for one of a group."""
-    found: dict[str, Any] = {}
-    app: Any = typer.main.get_command(make_app())
-    for name, command in app.commands.items():
+    """By the words that call them: `serve`, `fault add` for one of a group, and so on for groups in groups."""
+    return {" ".join(words): command for words, command in commands_of(typer.main.get_command(make_app()))}
+
+
+def commands_of(group: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         if hasattr(command, "commands"):
-            context = typer.Context(command)
-            found |= {f"{name} {verb}": command.get_command(context, verb) for verb in command.list_commands(context)}
+            yield from (((name, *words), each) for words, each in commands_of(command))
         else:
-            found[name] = command
-    return found
+            yield (name,), command
 
 
 def options(command: Any) -> set[str]:

@@ -318,7 +318,8 @@ SPARK = {
     "source": names("platform"),
     "billing": names("platform"),
     "outages": names("platform"),
-    "jobs": names("platform source billing outages"),
+    "triage": names("platform source"),
+    "jobs": names("platform source billing outages triage"),
 }
 DOORS = names("captured charges home java ledger_frames prices session settle")
 

@@ -71,14 +71,14 @@ class Bus:
     def bodies(self, path: str) -> list[str]:
         return [message.body.decode() for message in self.peek(path)]
 
-    def dead_letter(self, path: str, reason: str) -> None:
+    def dead_letter(self, path: str, reason: str, description: str = "why") -> None:
         """Every message of a queue."""
 
         async def work() -> None:
             async with await connect(self.broker.connection_string) as connection:
                 receiver = await connection.receiver(path)
                 while messages := await receiver.receive(100, 0.2):
-                    await asyncio.gather(*[receiver.dead_letter(message, reason, "why") for message in messages])
+                    await asyncio.gather(*[receiver.dead_letter(message, reason, description) for message in messages])
 
         run(work())
 

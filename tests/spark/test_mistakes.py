@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from spillway.cli.app import make_app
 from spillway.cli.errors import CommandError
 from spillway.client import OutgoingMessage, connect
-from spillway.spark.jobs.job import JOBS
+from spillway.spark.jobs.job import every_job
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.session import check_spark
@@ -28,6 +28,8 @@ from tests.spark.event_files import Writer
 from tests.spark.ledgers import write_sealed
 from tests.spark.test_charges import row
 
+# One word, or two where a job has several commands.
+JOBS = tuple(job.name for job in every_job())
 KEY = "bm90IHRoZSBrZXkgb2YgYW55Ym9keSwgMzIgYnl0ZXM="
 Typed = list[str]
 
@@ -38,6 +40,8 @@ class Places:
     def __init__(self, bus: Bus, directory: Path, unreachable: str) -> None:
         self.directory = directory
         self.queue = bus.queue()
+        self.detects = bus.queue(requires_duplicate_detection=True)
+        self.subscription = f"{bus.topic('audit')}/subscriptions/audit"
         good = bus.broker.connection_string
         self.good = self.secret("good", good)
         self.wrong = self.secret("wrong", re.sub("SharedAccessKey=[^;]+", f"SharedAccessKey={KEY}", good))
@@ -70,8 +74,15 @@ class Places:
             "cost": {"metered": str(self.directory / "metered"), "out": out},
             "compact": {"captured": str(self.lake)},
             "availability": {"events": str(self.directory / "events"), "out": out},
+            "dead-letters show": {"secret": self.good, "entity": self.queue},
+            "dead-letters resubmit": {"secret": self.good, "entity": self.queue, "checkpoint": out},
+            "dead-letters purge": {"secret": self.good, "entity": self.queue},
         }[job]
         return [word for name, value in {**given, **others}.items() for word in (f"--{name}", value)]
+
+
+def module_of(job: str) -> str:
+    return f"spillway.spark.jobs.{job.split()[0].replace('-', '_')}"
 
 
 MISTAKES: dict[str, tuple[str, Callable[[Places], dict[str, str]], str]] = {
@@ -109,6 +120,26 @@ MISTAKES: dict[str, tuple[str, Callable[[Places], dict[str, str]], str]] = {
     "availability, out is blocked": ("availability", lambda at: {"out": at.blocked}, "is a file"),
     "availability, out is another's": ("availability", lambda at: {"out": at.taken}, "holds something else"),
     "availability, report is blocked": ("availability", lambda at: {"report": f"{at.blocked}/page.html"}, "is a file"),
+    "show, unknown entity": ("dead-letters show", lambda at: {"entity": "nowhere"}, "no entity 'nowhere/$dead"),
+    "show, wrong key": ("dead-letters show", lambda at: {"secret": at.wrong}, "the key or token is not good for"),
+    "show, wrong key for all": ("dead-letters show", lambda at: {"secret": at.wrong, "entity": "*"}, "right Manage"),
+    "show, unreachable host": ("dead-letters show", lambda at: {"secret": at.away}, "127.0.0.1"),
+    "show, all unreachable": ("dead-letters show", lambda at: {"secret": at.away, "entity": "*"}, "127.0.0.1"),
+    "show, bad by": ("dead-letters show", lambda at: {"by": "weather"}, "by: some of reason, entity, age"),
+    "show, page is blocked": ("dead-letters show", lambda at: {"html": f"{at.blocked}/page.html"}, "is a file"),
+    "resubmit, no checkpoint": ("dead-letters resubmit", lambda at: {"checkpoint": ""}, "checkpoint is missing"),
+    "resubmit, checkpoint is blocked": ("dead-letters resubmit", lambda at: {"checkpoint": at.blocked}, "Not a dir"),
+    "resubmit, checkpoint is another's": ("dead-letters resubmit", lambda at: {"checkpoint": at.taken}, "something el"),
+    "resubmit, to nowhere": ("dead-letters resubmit", lambda at: {"to": "nowhere"}, "there is no entity 'nowhere'"),
+    "resubmit, of a subscription": ("dead-letters resubmit", lambda at: {"entity": at.subscription}, "say --to "),
+    "resubmit, bad set": ("dead-letters resubmit", lambda at: {"set": "colour='red'"}, "no 'colour' to change"),
+    "resubmit, bad id": ("dead-letters resubmit", lambda at: {"message-id": "old"}, "message-id: keep or new"),
+    "resubmit, bad unsure": ("dead-letters resubmit", lambda at: {"unsure": "hope"}, "unsure: keep or send"),
+    "resubmit, id that is dropped": (
+        "dead-letters resubmit", lambda at: {"message-id": "keep", "to": at.detects}, "drops duplicates, and would",
+    ),
+    "purge, unknown entity": ("dead-letters purge", lambda at: {"entity": "nowhere"}, "there is no entity 'nowhere/$d"),
+    "purge, bad rate": ("dead-letters purge", lambda at: {"rate": "0.01"}, "rate: messages a second, from 0.1"),
 }  # fmt: skip
 
 
@@ -129,13 +160,13 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("Spark was started")
 
     for job in JOBS:
-        monkeypatch.setattr(f"spillway.spark.jobs.{job}.build_session", started)
+        monkeypatch.setattr(f"{module_of(job)}.build_session", started)
 
 
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_command_ends_with_status_2_and_one_line_before_spark_is_started(places: Places, case: str) -> None:
     job, wrong, said = MISTAKES[case]
-    result = CliRunner().invoke(make_app(), ["pipeline", job, *places.options(job, **wrong(places))])
+    result = CliRunner().invoke(make_app(), ["pipeline", *job.split(), *places.options(job, **wrong(places))])
     assert isinstance(result.exception, CommandError), (result.exception, result.output)
     assert result.exception.exit_code == 2
     (line,) = result.exception.lines
@@ -149,9 +180,9 @@ def test_a_module_ends_with_status_2_and_one_line_before_spark_is_started(
     places: Places, case: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, wrong, said = MISTAKES[case]
-    main: Any = importlib.import_module(f"spillway.spark.jobs.{job}").main
+    main: Any = importlib.import_module(module_of(job)).main
     try:
-        status = main(places.options(job, **wrong(places)))
+        status = main([*job.split()[1:], *places.options(job, **wrong(places))])
     except SystemExit as ended:  # an option that is told by its name alone
         status = ended.code
     err = capsys.readouterr().err
@@ -178,7 +209,7 @@ def test_a_broker_that_is_away_is_said_before_spark_is_started(
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_master_that_is_none_is_said_by_every_command(places: Places, job: str) -> None:
-    result = CliRunner().invoke(make_app(), ["pipeline", job, *places.options(job, master="everywhere")])
+    result = CliRunner().invoke(make_app(), ["pipeline", *job.split(), *places.options(job, master="everywhere")])
     assert isinstance(result.exception, CommandError), (result.exception, result.output)
     assert result.exception.exit_code == 2
     assert "master 'everywhere': local[*,4]" in str(result.exception)
@@ -198,7 +229,7 @@ def test_without_spark_every_entrance_of_every_job_says_what_to_install(places: 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
     started = {}
     for job in JOBS:
-        for entrance in (["spillway.spark.jobs." + job], ["spillway", "pipeline", job]):
+        for entrance in ([module_of(job), *job.split()[1:]], ["spillway", "pipeline", *job.split()]):
             command = [sys.executable, "-m", *entrance, *places.options(job)]
             started[job, entrance[0]] = subprocess.Popen(
                 command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

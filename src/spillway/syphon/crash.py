@@ -1,9 +1,11 @@
-"""Places in the mover, in a capture and in a compaction where a test can make its process die as if it were killed.
+"""Places in the mover and the jobs where a test can make its process die as if it were killed.
 
 `SPILLWAY_CRASH_AT` names the place: `received` (messages are locked, nothing is sent), `sent` (the primary has them,
 and the backlog still has them too) or `completed` (the backlog has let go of them). Those of a compaction are
 `staged` (a day is written anew, beside the lake), `placed` (it lies in the lake, and no manifest names it), `published`
 (the manifest is there), `deleting` (before each replaced file) and `cleaned` (before manifests of earlier versions).
+Dead letters that are sent again have `begun` (it is written down what will be sent) and `noted` (what was sent, too)
+before and after `sent`, where only the destination knows of it.
 
 With `SPILLWAY_CRASH_ONCE`, the path of a file that does not exist, only the first process that gets there dies, and
 leaves the file behind. `SPILLWAY_CRASH_AFTER` is how often a process passes the place first, 0 if it
@@ -26,6 +28,9 @@ PUBLISHED: Final = "published"
 DELETING: Final = "deleting"
 CLEANED: Final = "cleaned"
 COMPACTION_PLACES: Final = (STAGED, PLACED, PUBLISHED, DELETING, CLEANED)
+BEGUN: Final = "begun"
+NOTED: Final = "noted"
+RESUBMISSION_PLACES: Final = (RECEIVED, BEGUN, SENT, NOTED, COMPLETED)
 
 AT: Final = "SPILLWAY_CRASH_AT"
 ONCE: Final = "SPILLWAY_CRASH_ONCE"

@@ -18,7 +18,7 @@ from spillway.spark.platform.option import Declared, Option, Typed, check_option
 from spillway.spark.platform.session import EMBEDDED_MASTER, missing_text
 
 # Of `spillway pipeline`, in this order; the module of one has underscores where its name has dashes.
-JOBS: Final = ("syphon", "capture", "compact", "replay", "metering", "cost", "availability")
+JOBS: Final = ("syphon", "capture", "compact", "replay", "dead-letters", "metering", "cost", "availability")
 
 
 @dataclass(frozen=True)

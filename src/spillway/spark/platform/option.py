@@ -86,7 +86,7 @@ class Declared:
     def allowed(self) -> str:
         """`a whole number from 1 to 10,000`, `restart or remaining`."""
         if self.choices:
-            return " or ".join(self.choices)
+            return " or ".join(choice for choice in self.choices if choice)
         what = "a whole number" if self.kind is int else "seconds" if self.field.endswith(UNIT) else "a number"
         return f"{what} {self.limits()}".strip()
 

@@ -1,0 +1,1 @@
+"""Dead letters: what they are, by reason and age; which of them are sent again, or deleted; what was done."""
