@@ -207,20 +207,18 @@ def killed(work: Callable[[], object], place: str, after: int = 0) -> bool:
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-@pytest.mark.parametrize("detects", [True, False], ids=["drops duplicates", "does not"])
-def test_killed_at_any_place_every_dead_letter_is_home_once(bus: Bus, tmp_path: Path, detects: bool) -> None:
+def test_killed_at_any_place_every_dead_letter_is_home_once(bus: Bus, tmp_path: Path) -> None:
     # In the first chunk of two, and in the second; the locks of the dead end while the next ones die.
     cases = {
-        (place, after): Triage(bus, tmp_path / f"{place}{after}", detects=detects)
-        for place in RESUBMISSION_PLACES
-        for after in (0, 1)
-        if after == 0 or place in ("begun", "sent")
+        (place, after, detects): Triage(bus, tmp_path / f"{place}{after}{detects}", detects=detects)
+        for place, after in (*[(place, 0) for place in RESUBMISSION_PLACES], ("sent", 1))
+        for detects in (True, False)
     }
-    for (place, after), triage in cases.items():
-        assert killed(triage.run, place, after), (place, after)
-    for (place, after), triage in cases.items():
+    for (place, after, detects), triage in cases.items():
+        assert killed(triage.run, place, after), (place, after, detects)
+    for (place, after, detects), triage in cases.items():
         summary = triage.run()
-        case = (place, after, summary)
+        case = (place, after, detects, summary)
         assert summary.is_ended and summary.left == summary.gone == 0, case
         if place == "begun" and not detects:
             # Nothing was sent, but nobody can know: they stay, and are told.
@@ -251,6 +249,17 @@ def test_what_a_consumer_took_after_a_kill_is_not_sent_twice_and_is_told(bus: Bu
     assert set(Journal(triage.directory).entries) == {
         triage.key(message) for message in triage.chosen if message.body.decode() in taken
     }
+
+
+def test_after_the_window_a_destination_is_looked_through_and_asked_no_more_than_that(bus: Bus, tmp_path: Path) -> None:
+    triage = Triage(bus, tmp_path / "journal", detects=True)
+    keys_ = [triage.key(message) for message in triage.chosen]
+    Journal(triage.directory).begin(keys_, at_ms=0)  # by a run long ago
+    there = OutgoingMessage("came", application_properties={MARK: keys_[0].mark("ns")})
+    bus.send(triage.to, [there])
+    summary = triage.run()
+    assert (summary.done, summary.unsure, bus.bodies(triage.to)) == (1, 3, ["came"])
+    assert len(triage.left()) == 5
 
 
 def test_a_destination_that_had_the_message_not_long_ago_takes_it_again(bus: Bus, tmp_path: Path) -> None:

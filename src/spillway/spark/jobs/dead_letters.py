@@ -32,7 +32,7 @@ from spillway.spark.platform.session import Say, build_session, check_spark, say
 from spillway.spark.source.options import read_options
 from spillway.spark.source.values import timestamp_text
 from spillway.spark.triage import frames, moving
-from spillway.spark.triage.frames import AGE, AGE_NAMES, ENTITY, KEYS, REASON
+from spillway.spark.triage.frames import AGE, AGE_NAMES, ENTITY, GROUPS_MAX, KEYS, REASON
 from spillway.spark.triage.locked_pass import CHUNK, PassOptions
 from spillway.spark.triage.planned import settings_of
 from spillway.spark.triage.plans import Plan, by_entity, read_plan, write_plan
@@ -159,7 +159,7 @@ class _Show(_Run):
             summary.oldest, summary.newest = totals["oldest"], totals["newest"]
             summary.groups = frames.groups_of(rows, summary.by, self.config.top)
             for name in (REASON, ENTITY, AGE):
-                lines = frames.groups_of(rows, [name], self.config.top)
+                lines = frames.groups_of(rows, [name], GROUPS_MAX)
                 summary.totals[name] = [{name: line[name], "messages": line["messages"]} for line in lines]
             summary.totals[AGE].sort(key=lambda line: AGE_NAMES.index(line[AGE]))
         finally:

@@ -24,7 +24,7 @@ RECEIVE_MAX: Final = 250
 CHUNK: Final = 100  # messages that are acted upon together
 HELD_MAX: Final = 50_000  # messages of others that are kept locked, to see those behind them
 WAIT_S: Final = 1.0
-LOOK_S: Final = 2.0  # between two looks at what somebody has locked
+WAIT_MAX_S: Final = 15.0  # between two looks at what somebody has locked
 PEEKED_AT_ONCE: Final = 500
 
 
@@ -110,19 +110,20 @@ class LockedPass:
             await management.close()
 
     async def _serve(self, receiver: Receiver, management: Management, patience: Patience) -> None:
-        waits_since_s: float | None = None
+        left_s, wait_s = self._options.patience_s, WAIT_S
         while self._open and not self._options.stopped.is_set() and len(self._held) < self._options.held_max:
-            messages = await receiver.receive(RECEIVE_MAX, WAIT_S if waits_since_s is None else LOOK_S)
+            messages = await receiver.receive(RECEIVE_MAX, wait_s)
             patience.on_answered()
             if messages:
-                waits_since_s = None
+                left_s, wait_s = self._options.patience_s, WAIT_S
                 await self._take(receiver, messages)
                 continue
+            # What comes ends the wait; only looking whether it is still there is done less and less often.
             await self._drop_gone(management)
-            now_s = time.monotonic()
-            waits_since_s = now_s if waits_since_s is None else waits_since_s
-            if now_s - waits_since_s >= self._options.patience_s:
+            if left_s <= 0:
                 return
+            wait_s = min(left_s, WAIT_MAX_S, wait_s * 2)
+            left_s -= wait_s
 
     async def _take(self, receiver: Receiver, messages: list[ReceivedMessage]) -> None:
         crash_at(RECEIVED)
