@@ -133,7 +133,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Places], dict[str, str]], str]] = {
     "resubmit, to nowhere": ("dead-letters resubmit", lambda at: {"to": "nowhere"}, "there is no entity 'nowhere'"),
     "resubmit, of a subscription": ("dead-letters resubmit", lambda at: {"entity": at.subscription}, "say --to "),
     "resubmit, bad set": ("dead-letters resubmit", lambda at: {"set": "colour='red'"}, "no 'colour' to change"),
-    "resubmit, bad id": ("dead-letters resubmit", lambda at: {"message-id": "old"}, "message-id: keep or new"),
+    "resubmit, bad id": ("dead-letters resubmit", lambda at: {"message-id": "old"}, "message-id: auto or keep or new"),
     "resubmit, bad unsure": ("dead-letters resubmit", lambda at: {"unsure": "hope"}, "unsure: keep or send"),
     "resubmit, id that is dropped": (
         "dead-letters resubmit", lambda at: {"message-id": "keep", "to": at.detects}, "drops duplicates, and would",

@@ -34,6 +34,7 @@ from spillway.spark.triage.planned import (
     settings_of,
 )
 from spillway.spark.triage.plans import Plan, read_plan, write_plan
+from spillway.spark.triage.request import ShowConfig, check
 from spillway.spark.triage.resubmission import KEEP, SEND, UNSURE_TEXT, Destination, ResubmissionOptions
 from spillway.spark.triage.resubmitted import COUNT, MARK, CannotEdit, new_id, resubmitted
 from spillway.spark.triage.summaries import PurgeSummary, ResubmitSummary
@@ -424,6 +425,14 @@ def test_entities_are_found_by_their_names_and_patterns_and_need_manage_for_thos
     assert directory.destination(detects) == Destination(detects, True, 600_000)
     assert directory.destination(queue).detects is False
     assert directory.destination("nowhere") == Destination("nowhere")
+
+
+def test_a_connection_string_of_one_entity_is_for_its_dead_letters(bus: Bus) -> None:
+    queue = bus.queue()
+    text = f"{bus.key(queue, ['Listen'])};EntityPath={queue}"
+    assert check(ShowConfig(connection_string=text)).entities == (queue,)
+    with pytest.raises(OptionError, match="contradict each other"):
+        check(ShowConfig((bus.queue(),), connection_string=text))
 
 
 def test_a_subscription_is_not_sent_to() -> None:

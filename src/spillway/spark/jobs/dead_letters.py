@@ -29,7 +29,7 @@ from spillway.spark.platform.preflight import to_mend
 from spillway.spark.platform.queries import stopped_by_signals
 from spillway.spark.platform.reasons import is_of_spark, reason_of
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
-from spillway.spark.source.options import read_options
+from spillway.spark.source.options import access_of
 from spillway.spark.source.values import timestamp_text
 from spillway.spark.triage import frames, moving
 from spillway.spark.triage.frames import AGE, AGE_NAMES, ENTITY, GROUPS_MAX, KEYS, REASON
@@ -38,6 +38,7 @@ from spillway.spark.triage.planned import settings_of
 from spillway.spark.triage.plans import Plan, by_entity, read_plan, write_plan
 from spillway.spark.triage.report import write_report
 from spillway.spark.triage.request import (
+    AUTO_IDS,
     NEW_IDS,
     Checked,
     Choice,
@@ -123,7 +124,7 @@ class _Run:
         return Plan(by_entity(found), more=more)
 
     def pass_options(self, config: MoveConfig) -> PassOptions:
-        access = read_options({**config.access, "entity": "any"}).access
+        access = access_of(config.access)
         chunk = min(CHUNK, max(1, int(config.rate))) if config.rate else CHUNK
         return PassOptions(access, config.patience_s, chunk, stopped=self.stopped)
 
@@ -213,7 +214,8 @@ class _Resubmit(_Run):
 
     def _has_new_ids(self, destination: Destination) -> bool:
         """Unless it is known that nobody remembers the old ones."""
-        return self.config.message_id == NEW_IDS or (not self.config.message_id and destination.detects is not False)
+        is_safe_to_keep = destination.detects is False
+        return self.config.message_id == NEW_IDS or (self.config.message_id == AUTO_IDS and not is_safe_to_keep)
 
     def _sending(self, has_new_ids: bool) -> ResubmissionOptions:
         access = self.pass_options(self.config).access

@@ -88,14 +88,14 @@ def _groups(summary: ShowSummary) -> Markup | None:
     keys = [name for name in ORDER if name in summary.by]
     hidden = summary.groups_count - len(summary.groups)
     rest = soft(f"and {count_text(hidden, 'smaller group')}") if hidden > 0 else None
-    columns = (
+    columns: list[Column | str] = [
         "messages",
         Column("oldest, UTC", TIME),
         Column("newest, UTC", TIME),
         *(Column(name, NAME) for name in keys),
         Column("example", NAME),
         Column("--where", TEXT),
-    )
+    ]
     return section("Groups", table(columns, [_group(group, keys) for group in summary.groups]), rest)
 
 

@@ -12,7 +12,8 @@ from spillway.spark.platform.job_directory import JobDirectory
 from spillway.spark.platform.option import CaFile, ConnectionString, Option, Secret, check_options
 from spillway.spark.platform.paths import local_path
 from spillway.spark.platform.preflight import check_writable
-from spillway.spark.source.options import RATE_MAX, RATE_MIN, entities_of, read_options, write_options
+from spillway.spark.source.entity_path import entity_path_of
+from spillway.spark.source.options import RATE_MAX, RATE_MIN, access_of, entities_of, read_options, write_options
 from spillway.spark.triage.frames import GROUPS_MAX, KEYS
 from spillway.spark.triage.namespace import NamespaceDirectory, destination_problem
 from spillway.spark.triage.planned import dead_letters_of, settings_of
@@ -27,6 +28,7 @@ MESSAGES_MAX: Final = 100_000
 BY: Final = "reason,entity,age,error"
 TOP: Final = 50
 PATIENCE_S: Final = 65.0
+AUTO_IDS: Final = "auto"
 OLD_IDS: Final = "keep"
 NEW_IDS: Final = "new"
 
@@ -48,7 +50,7 @@ class Choice:
             parse=entities_of,
             is_repeated=True,
             gather=_flat,
-            default="all that have dead letters",
+            default="the `EntityPath` of the connection string, or all that have dead letters",
             more="With or without `/$deadletterqueue`; or several with commas between them. For `*` and for all the "
             "key needs the right Manage; else Listen is enough.",
         ),
@@ -114,14 +116,14 @@ class ResubmitConfig(MoveConfig):
         ),
     ] = ()
     message_id: Annotated[
-        Literal["", "keep", "new"],
+        Literal["auto", "keep", "new"],
         Option(
             "HOW",
-            "`keep` or `new`.",
-            default="`new`, unless it is known to be safe to keep",
-            more="`keep` is refused for a destination that drops duplicates.",
+            "`keep` the ids, give `new` ones, or `auto`: new ones, unless the destination is known to drop no "
+            "duplicates.",
+            more="`keep` is refused for a destination that drops them.",
         ),
-    ] = ""
+    ] = AUTO_IDS
     unsure: Annotated[
         Literal["keep", "send"],
         Option(
@@ -165,15 +167,16 @@ def check(config: Choice) -> Checked:
         _check_show(config)
     if isinstance(config, MoveConfig):
         _check_move(config)
-    access = read_options({**config.access, "entity": "any"}).access
-    text = access.resolve()
+    access = access_of(config.access)
+    namespace = parse_connection_string(access.resolve()).authority
     directory = NamespaceDirectory(access)
-    entities = directory.chosen(config.entities)
+    path = entity_path_of(access)  # what the key is for, where nothing else is said
+    entities = directory.chosen(config.entities or ((path,) if path else ()))
     if entities:
         paths = json.dumps([dead_letters_of(each) for each in entities])
         check_entities(read_options({**config.access, "entity": paths}))
     destinations = _destinations(config, directory, entities) if isinstance(config, ResubmitConfig) else {}
-    return Checked(parse_connection_string(text).authority, entities, destinations)
+    return Checked(namespace, entities, destinations)
 
 
 def _check_show(config: ShowConfig) -> None:
@@ -232,7 +235,7 @@ def _check_ids(config: ResubmitConfig, destination: Destination) -> None:
     if config.message_id == OLD_IDS and destination.detects:
         raise OptionError(
             f"message-id keep: '{destination.path}' drops duplicates, and would drop a message that it had not long "
-            "ago, which then is nowhere; say message-id new, or nothing"
+            "ago, which then is nowhere; say new, or nothing"
         )
 
 
