@@ -135,7 +135,8 @@ def check_month(month: dict[str, Any], summary: CostSummary) -> None:
 def check_page(path: Path, summary: CostSummary) -> None:
     text = path.read_text(encoding="utf-8")
     assert f"{Decimal(TOTAL):,}" in text and text.count("<svg") == 2
-    assert "http" not in text.replace("https://azure.microsoft.com", "").replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in text.replace("https://azure.microsoft.com", "").replace("http://www.w3.org/2000/svg", "")
+    assert "default-src &#x27;none&#x27;" in text
     assert "<script" not in text and "src=" not in text
     assert json.loads(path.with_name("cost.json").read_text(encoding="utf-8"))["total"] == summary.total
 
