@@ -19,10 +19,11 @@ from spillway.spark.platform.processes import ProcessId, machine, owner, process
 from spillway.spark.source import lock_handover
 from spillway.spark.source.keeper_place import KeeperPlace, KeeperUnavailable
 from spillway.spark.source.lock_keeper import KeeperClient, LockKeeper, start_keeper
-from spillway.spark.source.lock_renewer import Batch, LockRenewer, Pace, interval
+from spillway.spark.source.lock_renewer import Batch, LockRenewer, interval
 from spillway.spark.source.locked import LockedPartition, Reception
 from spillway.spark.source.options import ReadOptions, read_options
-from spillway.spark.source.settle import settle_on_executor
+from spillway.spark.source.renewal_pace import Pace
+from spillway.spark.source.settle import settle_groups, settle_on_executor
 from tests.spark.bus import Bus
 from tests.tools.broker_process import BrokerProcess
 
@@ -103,6 +104,88 @@ def test_locks_are_renewed_after_the_worker_that_received_them_was_killed(bus: B
     tokens = [uuid.UUID(word) for word in ended.stdout.split()]
     assert len(tokens) == 2
     assert settle_on_executor(options(bus, queue).access, queue, tokens) == 0
+
+
+SESSION_WORKER = """
+import os, signal, sys
+from spillway.spark.platform.connection_pool import connection_pool
+from spillway.spark.source.locked import LockedPartition, Reception
+from spillway.spark.source.options import read_options
+chosen = read_options(dict(zip(sys.argv[1::2], sys.argv[2::2])))
+part = LockedPartition(chosen.entities[0], 0, tuple(f"s{at}" for at in range(12)))
+for chunk in Reception(connection_pool(), chosen, part).chunks():
+    for message in chunk:
+        print(message.session_id, message.lock_token, message.body.decode(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_sessions_are_held_after_the_worker_that_received_them_was_killed(bus: Bus) -> None:
+    queue = bus.queue(requires_session=True, lock_s=5)
+    bus.send(queue, [OutgoingMessage(str(at), session_id=f"s{at % 12}") for at in range(60)])
+    words = [word for pair in {**given_options(bus, queue), "sessions": "*"}.items() for word in pair]
+    environment = {**os.environ, **OF_SPARK}
+    line = [sys.executable, "-c", SESSION_WORKER, *words]
+    ended = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert ended.returncode == -9, ended.stderr
+    rows = [row.split() for row in ended.stdout.splitlines()]
+    for at in range(12):
+        assert [row[2] for row in rows if row[0] == f"s{at}"] == [str(number) for number in range(at, 60, 12)]
+    time.sleep(7)  # longer than the lock, which is the broker's, and real
+    again = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert again.stdout == "" and f"12 sessions of '{queue}' passed over" in again.stderr
+    groups: dict[tuple[str, str | None], list[uuid.UUID]] = {}
+    for session_id, token, _ in rows:
+        groups.setdefault((queue, session_id), []).append(uuid.UUID(token))
+    lost = settle_groups(options(bus, queue).access, groups).values()
+    assert [gone.lost for gone in lost] == [0] * 12
+    assert bus.peek(queue) == []
+
+
+def test_a_worker_that_wants_no_more_gives_sessions_back_through_the_keeper(bus: Bus) -> None:
+    queue = bus.queue(requires_session=True)
+    bus.send(queue, [OutgoingMessage("x", session_id=f"s{at % 60:02d}") for at in range(1_200)])
+    chosen = read_options({**given_options(bus, queue), "sessions": "*"})
+    part = LockedPartition(queue, 0, tuple(f"s{at:02d}" for at in range(60)))
+    chunks = Reception(connection_pool(), chosen, part).chunks()
+    first = next(chunks)
+    chunks.close()
+    seen = {message.session_id for message in first}
+    rest: list[ReceivedMessage] = []
+
+    def has_the_rest() -> bool:
+        rest.extend(message for chunk in Reception(connection_pool(), chosen, part).chunks() for message in chunk)
+        return {message.session_id for message in rest} | seen == {f"s{at:02d}" for at in range(60)}
+
+    wait_for(has_the_rest)
+    assert 0 < len(seen) < 60 and all(message.delivery_count == 0 for message in rest)
+
+
+def test_what_the_keeper_holds_of_an_earlier_batch_is_received_by_the_next(bus: Bus) -> None:
+    queue = bus.queue(requires_session=True)
+    bus.send(queue, [OutgoingMessage("x", session_id=f"s{at}") for at in range(9)])
+    chosen = read_options({**given_options(bus, queue), "sessions": "*"})
+
+    def batch(number: int) -> list[ReceivedMessage]:
+        part = LockedPartition(queue, 0, tuple(f"s{at}" for at in range(9)), Batch("of sessions", (1, number)))
+        return [message for chunk in Reception(connection_pool(), chosen, part).chunks() for message in chunk]
+
+    assert (len(batch(1)), len(batch(1)), len(batch(2))) == (9, 0, 9)
+
+
+def test_where_there_is_no_keeper_the_worker_receives_sessions_itself_and_says_so(
+    bus: Bus, short_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = KeeperPlace(process_id(), str(short_path))
+    place.directory.mkdir()
+    place.directory.chmod(0o755)
+    monkeypatch.setattr(lock_handover, "keeper_client", lambda: KeeperClient(place))
+    queue = bus.queue(requires_session=True)
+    bus.send(queue, [OutgoingMessage("x", session_id="s")])
+    chosen = read_options({**given_options(bus, queue), "sessions": "*"})
+    part = LockedPartition(queue, 0, ("s",))
+    assert len([message for chunk in Reception(connection_pool(), chosen, part).chunks() for message in chunk]) == 1
+    assert "the Python worker holds sessions itself" in capsys.readouterr().err
 
 
 def test_the_keeper_ends_with_the_jvm_and_its_locks_run_out(

@@ -106,14 +106,24 @@ def test_a_body_that_is_not_json_is_in_quarantine(spark: "SparkSession", bus: Bu
     assert "line 1 column 2" in bad[0]["body_error"] and "not UTF-8" in bad[1]["body_error"]
 
 
-def test_sessions_are_partitions(spark: "SparkSession", bus: Bus) -> None:
+def test_a_task_has_many_sessions(spark: "SparkSession", bus: Bus) -> None:
     queue = bus.queue(requires_session=True)
-    bus.send(queue, [OutgoingMessage(name, session_id=name) for name in ("a", "b", "c", "a")])
+    names = [f"s{at:03d}" for at in range(120)]
+    bus.send(queue, [OutgoingMessage(name, session_id=name) for name in names * 2])
     every = load(spark, bus, queue, sessions="*", bodyFormat="string")
-    assert every.rdd.getNumPartitions() == 3
-    assert sorted(row["body"] for row in every.collect()) == ["a", "a", "b", "c"]
-    some = load(spark, bus, queue, sessions="a,c", bodyFormat="string")
-    assert sorted(row["body"] for row in some.collect()) == ["a", "a", "c"]
+    assert every.rdd.getNumPartitions() == 1
+    assert [row["body"] for row in every.collect()] == names * 2
+    some = load(spark, bus, queue, sessions="s001,s005", bodyFormat="string")
+    assert sorted(row["body"] for row in some.collect()) == ["s001", "s001", "s005", "s005"]
+    options = {"mode": "receiveanddelete", "allowLoss": "true", "sessions": "*", "bodyFormat": "string"}
+    received = load(spark, bus, queue, **options).selectExpr("body", "spark_partition_id() AS task", "sequence_number")
+    rows = received.collect()
+    assert len({row["task"] for row in rows}) == 4
+    assert {(row["body"], row["task"]) for row in rows} == {(name, at // 30) for at, name in enumerate(names)}
+    for name in names:
+        numbers = [row["sequence_number"] for row in rows if row["body"] == name]
+        assert len(numbers) == 2 and numbers == sorted(numbers)
+    assert bus.peek(queue) == []
 
 
 def test_sessions_are_received_locked_and_settled_by_token(

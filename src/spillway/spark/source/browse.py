@@ -27,20 +27,22 @@ from spillway.spark.source.parallel import tasks_for
 from spillway.spark.source.positions import Position
 from spillway.spark.source.pushdown import Narrowed, least, most, push, within
 from spillway.spark.source.rows import RowMaker
-from spillway.spark.source.sequence_bounds import first_from, last_until, sessions_of
+from spillway.spark.source.sequence_bounds import first_from, last_until
+from spillway.spark.source.session_pages import PEEKED_AT_A_TIME, SessionPages, session_ranges, session_tasks
 
 STREAM_MESSAGES: Final = 10_000  # in a micro-batch, where maxMessages does not say
-PEEKED_AT_A_TIME: Final = 500
 
 
 class RangePartition(InputPartition):
-    """Messages of an entity, or of one session, from `start` up to and without `end`."""
+    """Messages of an entity, or of some of its sessions, from `start` up to and without `end`."""
 
-    def __init__(self, entity: str, start: int, end: int, session_id: str | None = None, count_max: int = 0) -> None:
+    def __init__(
+        self, entity: str, start: int, end: int, sessions: tuple[str, ...] | None = None, count_max: int = 0
+    ) -> None:
         self.entity = entity
         self.start = start
         self.end = end
-        self.session_id = session_id
+        self.sessions = sessions
         self.count_max = count_max  # 0: all of them
         self.wanted: Runs | None = None  # only these numbers
         self.sharers = 1  # how many partitions share the budget of operations
@@ -71,7 +73,7 @@ class BrowseRead:
         maker = RowMaker(self.schema, self.options, namespace_of(self.options))
         omits_body = not ({"body", "body_error", "body_quarantine", "body_type", "raw"} & set(self.schema.fieldNames()))
         for piece in partition.pieces():
-            for messages in _Pages(pool, self.options, piece, omits_body).pages():
+            for messages in _pages(pool, self.options, piece, omits_body):
                 if found := self._chosen(piece, messages):
                     yield maker.batch(partition.entity, found)
 
@@ -81,17 +83,35 @@ class BrowseRead:
         return enqueued_between(piece.entity, messages, self.options.start_time_ms, self.options.end_time_ms)
 
 
+def _pages(
+    pool: ConnectionPool, options: ReadOptions, partition: RangePartition, omits_body: bool
+) -> Iterator[list[ReceivedMessage]]:
+    rate = options.operations_per_s
+    counted = CountedPool(pool, Operations(None if rate is None else rate / partition.sharers))
+    if partition.sessions is None:
+        return _Pages(pool, counted, options, partition, omits_body).pages()
+    numbers = (partition.start, partition.end)
+    named = (partition.entity, partition.sessions)
+    return SessionPages(pool, counted, options, *named, numbers, partition.count_max, omits_body).pages()
+
+
 class _Pages:
     """Asks for the next page while the last one is made into rows."""
 
-    def __init__(self, pool: ConnectionPool, options: ReadOptions, partition: RangePartition, omits_body: bool) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        counted: CountedPool,
+        options: ReadOptions,
+        partition: RangePartition,
+        omits_body: bool,
+    ) -> None:
         self.pool = pool
+        self._counted = counted
         self.options = options
         self.partition = partition
         self.omits_body = omits_body
         self._patience = Patience(options.access, partition.entity)
-        rate = options.operations_per_s
-        self._counted = CountedPool(pool, Operations(None if rate is None else rate / partition.sharers))
 
     def pages(self) -> Iterator[list[ReceivedMessage]]:
         partition = self.partition
@@ -119,7 +139,7 @@ class _Pages:
             connection = await self._counted.connection(self.options.access)
             management = self._counted.management(connection, self.partition.entity)
             count = min(PEEKED_AT_A_TIME, self.partition.end - start)
-            return await management.peek(start, count, session_id=self.partition.session_id, omit_body=self.omits_body)
+            return await management.peek(start, count, omit_body=self.omits_body)
 
         return await patiently(self._patience, ask)
 
@@ -237,8 +257,7 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = {name: at for name, at in positions(end).items() if name in options.entities}
         begins = {name: before[name].next if at.begins_at is None else at.begins_at for name, at in after.items()}
         ends = {name: at.next for name, at in after.items()}
-        work = patiently(self._patience, lambda: _split_all(self._pool(), options, begins, ends))
-        found = _late(after) + _narrowed(connection_pool().run(work), after)
+        found = _late(after) + _narrowed(_split_all(options, begins, ends), after)
         _share_budget(found)
         return found
 
@@ -281,7 +300,7 @@ async def _ranges(pool: CountedPool, options: ReadOptions, narrowed: Narrowed) -
             start[entity], end[entity] = await between(management, first, last, *times)
         except ClientError as error:
             raise plain(error, entity, "Listen") from None
-    found = await _split_all(pool, options, start, end)
+    found = _split_all(options, start, end)
     if options.max_messages is not None:
         _limit(found, options.max_messages)
     return [partition for partition in found if _narrow(partition, narrowed.numbers)]
@@ -309,37 +328,25 @@ def _limit(partitions: list[InputPartition], count_max: int) -> None:
     del partitions[count_max:]
 
 
-async def _split_all(
-    pool: CountedPool, options: ReadOptions, start: dict[str, int], end: dict[str, int]
-) -> list[InputPartition]:
+def _split_all(options: ReadOptions, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    """Ranges of sequence numbers: of all sessions together, or of ranges of those that are named."""
     found: list[InputPartition] = []
     spans = {entity: end[entity] - start.get(entity, 0) for entity in end}
     spans = {entity: span for entity, span in spans.items() if span > 0}
+    named: list[tuple[str, ...] | None] = [*session_ranges(options.sessions, session_tasks(options.partitions))]
     for entity, span in spans.items():
-        is_chosen = options.chooses_partitions and not options.has_sessions
+        is_chosen = options.chooses_partitions and not options.sessions
         parts = tasks_for(span, len(spans)) if is_chosen else options.partitions
-        for session_id in await _sessions(pool, options, entity):
-            found += _split(entity, start.get(entity, 0), end[entity], session_id, parts)
+        for sessions in named or [None]:
+            found += _split(entity, start.get(entity, 0), end[entity], sessions, parts // (len(named) or 1))
     return found
 
 
-async def _sessions(pool: CountedPool, options: ReadOptions, entity: str) -> Sequence[str | None]:
-    if not options.has_sessions:
-        return [None]
-    if options.sessions:
-        return options.sessions
-    connection = await pool.connection(options.access)
-    try:
-        return await sessions_of(pool.management(connection, entity))
-    except ClientError as error:
-        raise plain(error, entity, "Listen") from None
-
-
-def _split(entity: str, start: int, end: int, session_id: str | None, parts: int) -> list[InputPartition]:
+def _split(entity: str, start: int, end: int, sessions: tuple[str, ...] | None, parts: int) -> list[InputPartition]:
     parts = max(1, min(parts, end - start))
     edges = [start + (end - start) * index // parts for index in range(parts + 1)]
     return [
-        RangePartition(entity, edges[index], edges[index + 1], session_id)
+        RangePartition(entity, edges[index], edges[index + 1], sessions)
         for index in range(parts)
         if edges[index] < edges[index + 1]
     ]

@@ -1,4 +1,4 @@
-"""From the worker that received messages to the process that keeps their locks.
+"""From the worker that receives messages to the process that keeps their locks, and the links of message sessions.
 
 Where there is no such process (a system without Unix sockets, a directory that is not private, too many locks), the
 worker renews them itself, for as long as it lives, and says so.
@@ -12,12 +12,15 @@ from spillway.client import ReceivedMessage
 from spillway.model.texts import count_text
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
+from spillway.spark.platform.operations import Operations
 from spillway.spark.platform.session import say_on_stderr
 from spillway.spark.source.lock_renewer import Batch, interval, lock_renewer_of
-from spillway.spark.source.options import QUERY
+from spillway.spark.source.options import PEEK_LOCK, QUERY, ReadOptions
+from spillway.spark.source.session_reception import SessionReception, SessionsWanted
 
 if TYPE_CHECKING:
     from spillway.spark.source.lock_keeper import KeeperClient
+    from spillway.spark.source.session_relay import RelayedReception
 
 _said: set[str] = set()
 
@@ -48,10 +51,26 @@ async def keep_locks(
     lock_renewer_of(pool).keep(access, entity, tokens, every_s, renew_s, batch)
 
 
-async def release_before(pool: ConnectionPool, batch: Batch | None, has_sessions: bool) -> None:
+def session_reception(
+    pool: ConnectionPool, options: ReadOptions, wanted: SessionsWanted, batch: Batch | None, operations: Operations
+) -> "SessionReception | RelayedReception":
+    """Who receives the sessions of a task: the keeper, where locks have to outlive this process."""
+    client = keeper_client() if options.mode == PEEK_LOCK and options.renew_s > 0 and wanted.names else None
+    if client is None:
+        return SessionReception(pool, options, wanted, batch, operations)
+    from spillway.spark.source.session_relay import RelayedReception
+
+    def instead(why: Exception) -> SessionReception:
+        _say(f"{why}; the Python worker holds sessions itself, and Spark ends it after a minute without work")
+        return SessionReception(pool, options, wanted, batch, operations)
+
+    return RelayedReception(client, options, wanted, batch, operations, instead)
+
+
+async def release_before(pool: ConnectionPool, batch: Batch | None) -> None:
     """Let others receive what earlier batches of this holder have left locked on this executor."""
     released = 0 if batch is None else await lock_renewer_of(pool).release_before(batch)
-    client = None if has_sessions else keeper_client()  # the locks of sessions are in the workers
+    client = keeper_client()
     if client is not None:
         from spillway.spark.source.keeper_place import KeeperUnavailable
 

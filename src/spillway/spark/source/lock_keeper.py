@@ -5,6 +5,8 @@ stored. So a worker hands them over (`KeeperClient`) to this process, which rene
 JVM and user. It is started by the first worker that needs it, and ends with the JVM, or when there was nothing to keep
 for a while. It has no session and no standard streams of the worker's, so that nothing that ends workers ends it.
 
+Message sessions are received by this process itself (`session_relay`), because their locks go with their links.
+
 A request is a line of JSON over the socket, the answer another. Keys travel there and nowhere else: not on the command
 line, not in a file.
 """
@@ -26,6 +28,7 @@ from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.processes import ProcessId, machine, owner
 from spillway.spark.source.keeper_place import KeeperPlace, KeeperUnavailable
 from spillway.spark.source.lock_renewer import Batch, LockRenewer
+from spillway.spark.source.session_relay import RECEIVE, relay
 
 MODULE: Final = "spillway.spark.source.lock_keeper"
 LOCKS_MAX: Final = 500_000  # of one keeper: about 80 MB
@@ -40,6 +43,7 @@ START_S_MAX: Final = 30.0
 RETRY_S: Final = 0.05
 
 Request = dict[str, Any]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 # -- in workers --------------------------------------------------------------------------------------------------------
@@ -85,10 +89,19 @@ class KeeperClient:
         answer = await self._ask({"do": "release", "batch": batch})
         return int(str(answer.get("released", 0)))
 
-    async def _ask(self, request: Request) -> Mapping[str, object]:
+    async def open(self, request: Request, more: bytes) -> Streams:
+        """A connection over which the keeper has taken a request that goes on; `more` belongs to it."""
+        streams: list[Streams] = []
+        await self._ask(request, more, streams)
+        return streams[0]
+
+    async def _ask(
+        self, request: Request, more: bytes = b"", kept: list[Streams] | None = None
+    ) -> Mapping[str, object]:
+        """The answer. The connection is closed, or `kept`."""
         until_s = time.monotonic() + START_S_MAX
         while True:
-            answer = await self._answer(request)
+            answer = await self._answer(request, more, kept)
             if answer is not None:
                 if "refused" in answer:
                     raise KeeperUnavailable(str(answer["refused"]))
@@ -98,20 +111,26 @@ class KeeperClient:
             await asyncio.to_thread(start_keeper, self.place)
             await asyncio.sleep(RETRY_S)
 
-    async def _answer(self, request: Request) -> Mapping[str, object] | None:
+    async def _answer(self, request: Request, more: bytes, kept: list[Streams] | None) -> Mapping[str, object] | None:
         """None where there is no keeper, or it ended before it answered."""
         try:
-            reader, writer = await asyncio.open_unix_connection(str(self.place.socket))
+            reader, writer = await asyncio.open_unix_connection(str(self.place.socket), limit=REQUEST_BYTES_MAX)
         except OSError:
             return None
+        is_kept = False
         try:
-            writer.write(json.dumps(request).encode() + b"\n")
+            writer.write(json.dumps(request).encode() + b"\n" + more)
             line = await asyncio.wait_for(reader.readline(), ANSWER_S_MAX)
-            return None if not line else dict(json.loads(line))
+            answer = None if not line else dict(json.loads(line))
+            if kept is not None and answer == {}:
+                kept.append((reader, writer))
+                is_kept = True
+            return answer
         except (OSError, TimeoutError):
             return None
         finally:
-            writer.close()
+            if not is_kept:
+                writer.close()
 
 
 def start_keeper(place: KeeperPlace) -> None:
@@ -144,6 +163,7 @@ class LockKeeper:
         locks_max: int = LOCKS_MAX,
     ) -> None:
         self._place = place
+        self._pool = pool
         self._renewer = LockRenewer(pool)
         self._idle_s_max = idle_s_max
         self._locks_max = locks_max
@@ -179,9 +199,14 @@ class LockKeeper:
         try:
             line = await asyncio.wait_for(reader.readline(), REQUEST_S_MAX)
             if line and not self._is_ending:
-                writer.write(json.dumps(await self._answer(json.loads(line))).encode() + b"\n")
+                request = json.loads(line)
+                answer = await self._answer(request)
+                writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
-        except (OSError, TimeoutError, ValueError, KeyError, TypeError):
+                if request["do"] == RECEIVE and not answer:
+                    batch = batch_of(request["batch"])
+                    await relay(self._pool, self._renewer, request, batch, reader, writer)
+        except (OSError, TimeoutError, EOFError, ValueError, KeyError, TypeError):
             pass  # whoever asked gets no answer, and asks again
         finally:
             writer.close()
@@ -190,9 +215,11 @@ class LockKeeper:
         batch = batch_of(request["batch"])
         if request["do"] == "release":
             return {"released": 0 if batch is None else await self._renewer.release_before(batch)}
-        tokens = [uuid.UUID(token) for token in request["tokens"]]
+        tokens = [uuid.UUID(token) for token in request.get("tokens", [])]
         if self._renewer.count + len(tokens) > self._locks_max:
             return {"refused": f"the lock keeper renews at most {self._locks_max:,} locks"}
+        if request["do"] == RECEIVE:
+            return {}
         access = Access(**request["access"])
         self._renewer.keep(access, request["entity"], tokens, request["interval_s"], request["renew_s"], batch)
         return {}

@@ -2,33 +2,26 @@
 
 A row is handed on, written and settled long after its task has ended. Locks of messages are renewed by a process beside
 the executor (`lock_keeper`), because Spark ends the Python workers that took them. A message session's lock goes with
-its link: the worker that has the link holds it, for as long as the worker lives.
+its link: the worker that has the link holds it, for as long as the worker lives (`session_holder`).
 
 A batch that fails leaves locks that nobody will settle. A query settles a batch before the next one begins (the option
 `holder`), so they are released when a later batch of the same holder begins, or when the query has ended.
 """
 
 import asyncio
-import time
 import uuid
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from spillway.client import ClientError, MessageNotFound, ReceivedMessage, Receiver
+from spillway.client import ClientError, ReceivedMessage
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.patience import is_transient
 from spillway.spark.platform.processes import ProcessId
+from spillway.spark.source.renewal_pace import INTERVAL_S_MIN, Pace, interval_until
+from spillway.spark.source.session_holder import Holding
 from spillway.spark.source.tokens import renew_tokens, settle_tokens
-
-# A lock is renewed when a third of it is over. When it ends the service says, by its own clock: one that differs from
-# this machine's by more than two thirds of a lock makes that too late, or all the time.
-PART: Final = 3
-INTERVAL_S_MIN: Final = 1.0
-INTERVAL_S_MAX: Final = 60.0
-# How often it is looked whether all messages of a session are settled, so that the next batch can have it.
-SESSION_LOOK_S: Final = 2.0
 
 
 class Batch(NamedTuple):
@@ -46,21 +39,6 @@ class Batch(NamedTuple):
         return self.planner is not None and self.planner.has_ended()
 
 
-class Pace:
-    """The time that renewing goes by."""
-
-    def now_s(self) -> float:
-        return time.monotonic()
-
-    async def wait(self, released: asyncio.Event, seconds: float) -> bool:
-        """Whether the locks are still to be kept after this time."""
-        try:
-            await asyncio.wait_for(released.wait(), seconds)
-            return False
-        except TimeoutError:
-            return True
-
-
 class Kept:
     """Locks that were taken together, until they are settled, time is up, or they are released."""
 
@@ -70,7 +48,8 @@ class Kept:
         self.batch = batch
         self.interval_s = interval_s
         self.until_s = until_s
-        self.tokens: list[uuid.UUID] = []  # none of a session, which is held as a whole
+        self.tokens: list[uuid.UUID] = []
+        self.holding: Holding | None = None  # of sessions, which are held as a whole
         self.released = asyncio.Event()
 
 
@@ -85,7 +64,7 @@ class LockRenewer:
     @property
     def count(self) -> int:
         """How many locks are kept now, a session as one."""
-        return sum(len(kept.tokens) or 1 for kept in self._kept)
+        return sum(len(kept.tokens) if kept.holding is None else max(1, kept.holding.count) for kept in self._kept)
 
     def keep(
         self,
@@ -102,19 +81,14 @@ class LockRenewer:
         if renew_s > 0 and kept.tokens:
             self._start(kept, self._pool.loop.create_task(self._keep(kept)))
 
-    def hold(
-        self,
-        access: Access,
-        entity: str,
-        receiver: Receiver,
-        messages: Sequence[ReceivedMessage],
-        renew_s: float,
-        batch: Batch | None = None,
-    ) -> None:
-        """Hold a message session until its messages are settled, or for `renew_s` seconds; then close the receiver."""
-        kept = Kept(access, entity, batch, interval(messages), self._pace.now_s() + renew_s)
-        numbers = (messages[0].sequence_number or 0, messages[-1].sequence_number or 0)
-        self._start(kept, self._pool.loop.create_task(self._hold(kept, receiver, numbers)))
+    def holding(self, access: Access, entity: str, renew_s: float, batch: Batch | None = None) -> Holding:
+        """Where to put sessions that are to be held until their messages are settled, or for `renew_s` seconds."""
+        kept = Kept(access, entity, batch, 0.0, 0.0)
+        is_orphaned = (lambda: False) if batch is None else batch.is_orphaned
+        kept.holding = Holding(self._pool, access, entity, renew_s, self._pace, is_orphaned)
+        kept.released = kept.holding.released
+        self._start(kept, self._pool.loop.create_task(kept.holding.hold()))
+        return kept.holding
 
     async def release_before(self, batch: Batch) -> int:
         """What earlier batches of the same holder have received and not settled can be received again, at once.
@@ -169,35 +143,9 @@ class LockRenewer:
                     return  # the entity is gone, or the right: the locks run out
                 wait_s = INTERVAL_S_MIN  # a connection that broke: another one may be in time
 
-    async def _hold(self, kept: Kept, receiver: Receiver, numbers: tuple[int, int]) -> None:
-        first, last = numbers
-        renewed_s = self._pace.now_s()
-        session_id = receiver.session_id or ""
-        try:
-            while receiver.error is None and self._pace.now_s() < kept.until_s:
-                if not await self._pace.wait(kept.released, min(SESSION_LOOK_S, kept.interval_s)):
-                    break
-                if kept.batch is not None and kept.batch.is_orphaned():
-                    break
-                connection = await self._pool.connection(kept.access)
-                management = self._pool.management(connection, kept.entity)
-                try:
-                    left = await management.peek(first, 1, session_id=session_id, omit_body=True)
-                except MessageNotFound:
-                    left = []
-                if not left or (left[0].sequence_number or 0) > last:
-                    break
-                if self._pace.now_s() - renewed_s >= kept.interval_s:
-                    await management.renew_session(session_id)
-                    renewed_s = self._pace.now_s()
-        except ClientError:
-            pass
-        finally:
-            await receiver.close()
-
 
 async def _ended(task: asyncio.Task[None]) -> int:
-    """A session that is held: whether it had messages left is not known."""
+    """Of sessions that are held: whether they had messages left is not known."""
     await task
     return 0
 
@@ -205,7 +153,7 @@ async def _ended(task: asyncio.Task[None]) -> int:
 def interval(messages: Sequence[ReceivedMessage]) -> float:
     """How long to wait between renewals of these."""
     until_ms = messages[0].locked_until_ms or 0  # of those that came together the first has the shortest lock
-    return min(INTERVAL_S_MAX, max(INTERVAL_S_MIN, (until_ms / 1000 - time.time()) / PART))
+    return interval_until(until_ms)
 
 
 _renewers: WeakKeyDictionary[ConnectionPool, LockRenewer] = WeakKeyDictionary()

@@ -14,15 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from spillway.client import (
-    ClientError,
-    LinkClosed,
-    Management,
-    OperationTimeout,
-    ReceivedMessage,
-    Receiver,
-    SessionCannotBeLocked,
-)
+from spillway.client import ClientError, LinkClosed, Management, ReceivedMessage, Receiver
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
 from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operations, Pace
 from spillway.spark.platform.patience import Patience, is_transient, look, patiently
@@ -31,24 +23,26 @@ from spillway.spark.platform.session import say_on_stderr
 from spillway.spark.source.browse import namespace_of, some_of
 from spillway.spark.source.entity_patterns import EntityWatch
 from spillway.spark.source.lag import Lag, look_at
-from spillway.spark.source.lock_handover import held_by, keep_locks, release_before
-from spillway.spark.source.lock_renewer import Batch, lock_renewer_of
+from spillway.spark.source.lock_handover import held_by, keep_locks, release_before, session_reception
+from spillway.spark.source.lock_renewer import Batch
 from spillway.spark.source.options import PEEK_LOCK, ReadOptions
 from spillway.spark.source.pacing import Pacing
 from spillway.spark.source.parallel import MESSAGES_A_TASK, TASKS_MAX, receivers_for
 from spillway.spark.source.rows import RowMaker
 from spillway.spark.source.sequence_bounds import NotInOneRow, first_active, first_from, last_of, sessions_of
+from spillway.spark.source.session_pages import session_ranges, session_tasks
+from spillway.spark.source.session_reception import SESSIONS_HELD_MAX, SessionsWanted, say_passed_over
 
 MESSAGES: Final = 10_000  # in a batch of a stream, where maxMessages does not say
-# In a batch read. Spark does not say how many rows a query wants: limit(5) locks as many as this.
+# In a batch read. Spark does not say how many rows a query wants: limit(5) could lock as many as this.
 BATCH_READ_MESSAGES: Final = 1_000
 FIRST_RECEIVE: Final = 100  # until the size of messages is known
+# In a batch read that locks: then twice as many each time, while somebody takes them.
+FIRST_OF_READ: Final = 10
 RECEIVE_MAX: Final = 2_000
 RECEIVE_BYTES: Final = 8 * 1024 * 1024
 # After a first message: an entity that has more hands it out at once.
 MORE_WAIT_S: Final = 0.2
-SESSION_WAIT_S: Final = 2.0
-SESSION_PARTITIONS: Final = 32
 # Messages that stay where they are, in somebody's lock, are asked for again after this time.
 AGAIN_S: Final = 5.0
 LOOKED_AT: Final = 20  # steps that double, from the first message on
@@ -71,7 +65,19 @@ class LockedPartition(InputPartition):
         self.batch = batch
         self.bytes_max: int | None = None
         self.is_of_stream = is_of_stream  # another batch follows, and takes what this one leaves
+        self.sessions_max = SESSIONS_HELD_MAX  # of which messages may be locked
         self.sharers = 1  # how many partitions share the budget of operations
+
+    def sessions_wanted(self, names: Sequence[str]) -> SessionsWanted:
+        wanted = SessionsWanted(self.entity, names, self.count_max, self.sessions_max, self.is_of_stream)
+        wanted.bytes_max = self.bytes_max
+        return wanted
+
+    def begin_elsewhere(self, number: int) -> None:
+        """Each batch begins with other sessions: those that always have messages leave room for the rest."""
+        if self.sessions:
+            at = number * min(self.sessions_max, len(self.sessions) // 4 + 1) % len(self.sessions)
+            self.sessions = self.sessions[at:] + self.sessions[:at]
 
 
 class LockedRead:
@@ -100,9 +106,8 @@ class Reception:
         self._size = 0  # of a message, about
         self._bytes_left = partition.bytes_max
         self._taken = 0
+        self._grows = FIRST_OF_READ
         self._receiver: Receiver | None = None
-        self._held: list[ReceivedMessage] = []  # of the session that is being received
-        self._sessions = list(partition.sessions or ())
         self._waits_s = options.max_wait_s
         self._place = (options.access, partition.entity)
         self._batch = held_by(partition.batch)
@@ -110,6 +115,10 @@ class Reception:
         self._has_some = False
         rate = options.operations_per_s
         self._operations = Operations(None if rate is None else rate / partition.sharers)
+        self._sessions = None
+        if partition.sessions is not None:
+            wanted = partition.sessions_wanted(partition.sessions)
+            self._sessions = session_reception(pool, options, wanted, self._batch, self._operations)
 
     def chunks(self) -> Generator[list[ReceivedMessage], None, None]:
         coming = self._pool.start(self._first())
@@ -120,6 +129,8 @@ class Reception:
         except GeneratorExit:
             # A task that wants no more rows gives back what nobody has seen.
             self._patience.give_up()
+            if self._sessions is not None:
+                self._sessions.give_up()
             with contextlib.suppress(NamespaceError):
                 self._pool.run(self._give_back(coming.result()))
             raise
@@ -128,27 +139,26 @@ class Reception:
 
     async def _first(self) -> list[ReceivedMessage]:
         if self._options.mode == PEEK_LOCK and self._options.renew_s > 0:
-            await release_before(self._pool, self._batch, self._partition.sessions is not None)
+            await release_before(self._pool, self._batch)
         return await self._next()
 
     async def _next(self) -> list[ReceivedMessage]:
         """The next messages; none when there are no more, or enough."""
+        if self._sessions is not None:
+            return await self._sessions.next()
         return await patiently(self._patience, self._try_next)
 
     async def _try_next(self) -> list[ReceivedMessage]:
         try:
-            while (self._left is None or self._left > 0) and (self._bytes_left is None or self._bytes_left > 0):
-                receiver = await self._attached()
-                if receiver is None:
-                    return []
-                await self._operations.begin()
-                messages = await receiver.receive(self._count(), self._waits_s)
-                self._operations.add(max(0, len(messages) - 1))  # a message each, or one for none
-                if messages:
-                    return await self._took(messages)
-                await self._let_go()
-                if not self._sessions:
-                    return []
+            if self._left == 0 or (self._bytes_left is not None and self._bytes_left <= 0):
+                return []
+            receiver = await self._attached()
+            await self._operations.begin()
+            messages = await receiver.receive(self._count(), self._waits_s)
+            self._operations.add(max(0, len(messages) - 1))  # a message each, or one for none
+            if messages:
+                return await self._took(messages)
+            await self._let_go()
             return []
         except ClientError as error:
             self._give_up_receiver()
@@ -158,18 +168,18 @@ class Reception:
             raise
 
     def _give_up_receiver(self) -> None:
-        """After an error: another one is attached, to the same session if it was one of a session."""
+        """After an error: another one is attached."""
         receiver, self._receiver = self._receiver, None
-        self._held = []  # their lock went with the link
         if receiver is not None:
-            if receiver.session_id is not None:
-                self._sessions.insert(0, receiver.session_id)
             receiver.end(LinkClosed("given up after an error"))
 
     def _count(self) -> int:
         count = FIRST_RECEIVE if self._size == 0 else max(1, min(RECEIVE_MAX, RECEIVE_BYTES // self._size))
         if self._bytes_left is not None:  # not many more than those whose sizes are known
             count = max(1, min(count, self._bytes_left // max(1, self._size), 2 * self._taken))
+        if self._options.mode == PEEK_LOCK and not self._partition.is_of_stream:
+            count = min(count, self._grows)
+            self._grows *= 2
         return self._operations.most_at_a_time(count if self._left is None else min(count, self._left))
 
     async def _took(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
@@ -183,43 +193,24 @@ class Reception:
         if self._left is not None:
             self._left -= len(messages)
         if self._options.mode == PEEK_LOCK:
-            if self._partition.sessions is not None:
-                self._held += messages
-            else:
-                await keep_locks(self._pool, *self._place, messages, self._options.renew_s, self._batch)
+            await keep_locks(self._pool, *self._place, messages, self._options.renew_s, self._batch)
         return messages
 
-    async def _attached(self) -> Receiver | None:
-        if self._receiver is not None:
-            return self._receiver
-        connection = await self._pool.connection(self._options.access)
-        if self._partition.sessions is None:
+    async def _attached(self) -> Receiver:
+        if self._receiver is None:
+            connection = await self._pool.connection(self._options.access)
             self._receiver = await connection.receiver(self._partition.entity, mode=self._options.mode)
-            return self._receiver
-        while self._sessions:
-            try:
-                self._receiver = await connection.session_receiver(
-                    self._partition.entity, self._sessions[0], mode=self._options.mode, max_wait=SESSION_WAIT_S
-                )
-            except (SessionCannotBeLocked, OperationTimeout):
-                del self._sessions[0]  # somebody has it: the messages are for them
-                continue
-            del self._sessions[0]
-            return self._receiver
-        return None
+        return self._receiver
 
     async def _let_go(self) -> None:
-        """Of the receiver; of a session with locked messages not before they are settled."""
         receiver, self._receiver = self._receiver, None
-        held, self._held = self._held, []
-        if receiver is None:
-            return
-        if held and self._options.mode == PEEK_LOCK:
-            lock_renewer_of(self._pool).hold(*self._place, receiver, held, self._options.renew_s, self._batch)
-        else:
+        if receiver is not None:
             await receiver.close()
 
     async def _give_back(self, unseen: list[ReceivedMessage]) -> None:
+        if self._sessions is not None:
+            await self._sessions.give_back(unseen)
+            return
         receiver = self._receiver
         if receiver is None or receiver.error is not None:
             return
@@ -228,6 +219,10 @@ class Reception:
                 receiver.release(message)
 
     async def _end(self) -> None:
+        if self._sessions is not None:
+            await self._sessions.end()
+            say_passed_over(self._partition.entity, self._sessions.said())
+            return
         try:
             await self._let_go()
         except ClientError:
@@ -342,6 +337,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = connection_pool().run(work)
         for partition in found:
             partition.is_of_stream = True
+            partition.begin_elsewhere(end["batch"])
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -436,9 +432,7 @@ async def plan(
             names = await sessions_of(managements[entity]) if options.has_all_sessions else list(options.sessions)
         except ClientError as error:
             raise plain(error, entity, "Listen") from None
-        # With one partition asked for, each session has its own, within reason; with more, that many share them.
-        parts = min(len(names), SESSION_PARTITIONS if options.partitions == 1 else options.partitions)
-        chosen += [(entity, tuple(names[index::parts])) for index in range(parts)]
+        chosen += [(entity, some) for some in session_ranges(names, session_tasks(options.partitions))]
     if count and len(chosen) > count:
         chosen = chosen[:count]
     shares = [0] * len(chosen)
@@ -451,6 +445,7 @@ async def plan(
     for partition in found:
         partition.sharers = len(found)
         partition.bytes_max = None if options.max_bytes is None else max(1, options.max_bytes // len(found))
+        partition.sessions_max = max(1, SESSIONS_HELD_MAX // [part.entity for part in found].count(partition.entity))
     return found
 
 

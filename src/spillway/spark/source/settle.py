@@ -4,15 +4,17 @@ Settle what you have read back from where it is stored, not the DataFrame that r
 receive other messages.
 """
 
+import asyncio
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spillway.client import ClientError, MessageLockLost, SessionLockLost
 from spillway.spark.platform.access import Access, OptionError
-from spillway.spark.platform.connection_pool import connection_pool
+from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool
 from spillway.spark.platform.patience import Patience, patiently
 from spillway.spark.source.options import access_of
 from spillway.spark.source.tokens import SETTLEMENTS, in_pieces
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 RESULT = "settled long, lost long, doubtful long"
 ABANDON = "abandon"
+GROUPS_AT_A_TIME: Final = 16
 Key = tuple[str, str | None]
 
 
@@ -109,11 +112,10 @@ def _settler(
             groups: dict[Key, list[uuid.UUID]] = {}
             for entity, session_id, token in zip(entities, sessions, tokens, strict=True):
                 groups.setdefault((entity, session_id), []).append(uuid.UUID(token))
-            for (entity, session_id), group in groups.items():
-                gone = settle_locks(access, entity, group, settlement, session_id, reason, description)
+            for key, gone in settle_groups(access, groups, settlement, reason, description).items():
                 lost += gone.lost
                 doubtful += gone.lost if gone.had_outage or is_repeated else 0
-                settled += len(group) - gone.lost
+                settled += len(groups[key]) - gone.lost
         counts = {"settled": settled, "lost": lost, "doubtful": doubtful}
         yield pa.RecordBatch.from_pydict({name: pa.array([count], pa.int64()) for name, count in counts.items()})
 
@@ -130,7 +132,8 @@ def settle_on_executor(
     description: str | None = None,
 ) -> int:
     """Settle from this process, over its connection; the answer is how many locks were lost."""
-    return settle_locks(access, entity, tokens, settlement, session_id, reason, description).lost
+    key = (entity, session_id)
+    return settle_groups(access, {key: tokens}, settlement, reason, description)[key].lost
 
 
 class LostLocks(NamedTuple):
@@ -140,38 +143,74 @@ class LostLocks(NamedTuple):
     had_outage: bool
 
 
-def settle_locks(
+def settle_groups(
+    access: Access,
+    groups: Mapping[Key, Sequence[uuid.UUID]],
+    settlement: str = "complete",
+    reason: str | None = None,
+    description: str | None = None,
+) -> dict[Key, LostLocks]:
+    """The same for tokens by entity and session, several at a time: a request is about one session."""
+    pool = connection_pool()
+    found: dict[Key, LostLocks] = {}
+    waiting = iter(groups.items())
+
+    async def work() -> None:
+        for (entity, session_id), tokens in waiting:
+            call = partial(_settle, pool, access, entity, settlement, session_id, reason, description)
+            found[entity, session_id] = await _settle_locks(call, partial(Patience, access, entity), tokens)
+
+    async def every() -> None:
+        tasks = [asyncio.create_task(work()) for _ in range(min(GROUPS_AT_A_TIME, len(groups)))]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    pool.run(every())
+    return found
+
+
+async def _settle(
+    pool: ConnectionPool,
     access: Access,
     entity: str,
-    tokens: list[uuid.UUID],
     settlement: str,
     session_id: str | None,
     reason: str | None,
     description: str | None,
+    tokens: Sequence[uuid.UUID],
+) -> None:
+    management = pool.management(await pool.connection(access), entity)
+    status = SETTLEMENTS[settlement]
+    await management.settle(tokens, status, reason=reason, description=description, session_id=session_id)
+
+
+async def _settle_locks(
+    call: Callable[[Sequence[uuid.UUID]], Awaitable[None]],
+    patience: Callable[[], Patience],
+    tokens: Sequence[uuid.UUID],
 ) -> LostLocks:
-    """The same, with what is known about the locks that were lost."""
-    pool = connection_pool()
     answered = asked = 0
 
     async def ask(some: Sequence[uuid.UUID]) -> ClientError | None:
         """What the service says of their locks; any other error is raised."""
         nonlocal answered, asked
         asked += 1
-        management = pool.management(await pool.connection(access), entity)
-        status = SETTLEMENTS[settlement]
+        refusal: ClientError | None = None
         try:
-            await management.settle(some, status, reason=reason, description=description, session_id=session_id)
+            await call(some)
         except (MessageLockLost, SessionLockLost) as error:
-            answered += 1
-            return error
+            refusal = error
         answered += 1
-        return None
+        return refusal
 
     async def settle_some(some: Sequence[uuid.UUID]) -> None:
         # Request by request: what an outage meets is asked for again, and nothing that was answered.
-        refusal = await patiently(Patience(access, entity), lambda: ask(some))
+        refusal = await patiently(patience(), lambda: ask(some))
         if refusal is not None:
             raise refusal
 
-    lost = len(pool.run(in_pieces(settle_some, tokens)))
+    lost = len(await in_pieces(settle_some, tokens))
     return LostLocks(lost, asked > answered)

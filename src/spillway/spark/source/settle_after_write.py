@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.paths import local_path
-from spillway.spark.source.settle import settle_on_executor
+from spillway.spark.source.settle import settle_groups
 from spillway.syphon.crash import COMPLETED, RECEIVED, SENT, crash_at, variables
 
 FILE: Final = "file"
@@ -30,11 +30,11 @@ def settle_after_write(access: Access, has_sessions: bool, out: str, environment
                 for url in batch.column(FILE).unique().to_pylist():
                     synced.add(url)
                 crash_at(SENT)
-                for (entity, session_id), tokens in groups_of(batch, has_sessions).items():
-                    lost = settle_on_executor(access, entity, tokens, session_id=session_id)
-                    count = counts.setdefault(entity, [0, 0])
-                    count[0] += len(tokens) - lost
-                    count[1] += lost
+                groups = groups_of(batch, has_sessions)
+                for key, gone in settle_groups(access, groups).items():
+                    count = counts.setdefault(key[0], [0, 0])
+                    count[0] += len(groups[key]) - gone.lost
+                    count[1] += gone.lost
                 crash_at(COMPLETED)
         columns = {
             "entity": pa.array(list(counts), pa.string()),

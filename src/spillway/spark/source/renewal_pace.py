@@ -1,0 +1,31 @@
+"""When locks are renewed, and the time that this goes by."""
+
+import asyncio
+import time
+from typing import Final
+
+# A lock is renewed when a third of it is over. When it ends the service says, by its own clock: one that differs from
+# this machine's by more than two thirds of a lock makes that too late, or all the time.
+PART: Final = 3
+INTERVAL_S_MIN: Final = 1.0
+INTERVAL_S_MAX: Final = 60.0
+
+
+class Pace:
+    """The time that renewing goes by."""
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    async def wait(self, released: asyncio.Event, seconds: float) -> bool:
+        """Whether the locks are still to be kept after this time."""
+        try:
+            await asyncio.wait_for(released.wait(), seconds)
+            return False
+        except TimeoutError:
+            return True
+
+
+def interval_until(until_ms: int) -> float:
+    """How long to wait between renewals of a lock that ends then."""
+    return min(INTERVAL_S_MAX, max(INTERVAL_S_MIN, (until_ms / 1000 - time.time()) / PART))
