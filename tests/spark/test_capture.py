@@ -304,4 +304,7 @@ def test_the_reason_of_a_failure_is_its_cause() -> None:
     assert reason_of(RuntimeError(java)) == "Job aborted."
     caused = f"{java}\nCaused by: java.io.IOException: No space left on device\n\tat x.Y(Z.java)\n\t... 1 more"
     assert reason_of(RuntimeError(caused)) == "No space left on device"
+    in_batch = "[FOREACH_BATCH] failed. Reason: Return Message: Traceback (most recent call last):\n  x\n"
+    lost = f"{in_batch}spillway.spark.source.settle.LocksLost: all 9 locks were lost\n SQLSTATE: 39000"
+    assert reason_of(RuntimeError(lost)) == "all 9 locks were lost"
     assert "3 had lost" in text_of(CaptureSummary("out", messages=3, lost=3))

@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.client import ClientError, parse_connection_string
@@ -36,7 +35,7 @@ from spillway.spark.platform.queries import stopped_by_signals, wait_for_end
 from spillway.spark.platform.reasons import reason_of
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 from spillway.spark.source.deduplicated_view import DAY_OF
-from spillway.spark.source.lake import DAY, ENTITY, MOMENT, OURS, Lake
+from spillway.spark.source.lake import DAY, ENTITY, MOMENT, OURS, Clock, Lake, utc_now
 from spillway.spark.source.leftovers import Leftovers
 from spillway.spark.source.options import MANUAL, PEEK_LOCK, ReadOptions, entities_of, read_options
 from spillway.spark.source.settle_after_write import FILE, RESULT, die_when_received, settle_after_write
@@ -249,10 +248,13 @@ def claim_places(spark: "SparkSession | None", config: CaptureConfig, options: R
 class Capture:
     """One run of the job."""
 
-    def __init__(self, spark: "SparkSession", config: CaptureConfig, say: Say = say_on_stderr) -> None:
+    def __init__(
+        self, spark: "SparkSession", config: CaptureConfig, say: Say = say_on_stderr, clock: Clock = utc_now
+    ) -> None:
         self.spark = spark
         self.config = config
         self.say = say
+        self.clock = clock  # of the names of batches, by which a compaction tells what was left behind
         if config.watch:
             refuse_on_connect(spark, "a capture that watches", NO_WATCH)
         self.options = check(config)
@@ -264,7 +266,7 @@ class Capture:
         self.environment = {name: text for name, text in os.environ.items() if name.startswith("SPILLWAY_CRASH_")}
         self.environment |= config.environment
         self.checkpoint = claim_places(spark, config, self.options)
-        self.lake.sweep_staging(datetime.now(UTC))
+        self.lake.sweep_staging(clock())
 
     def run(self) -> CaptureSummary:
         began_s = time.monotonic()
@@ -350,7 +352,7 @@ class Capture:
         """Write once, read back, settle what was read back. A second action on `frame` would receive again."""
         began_s = time.monotonic()
         # A name that nothing has had: a batch that is run again has other messages, and must not replace these.
-        name = f"{datetime.now(UTC).strftime(MOMENT)}-{self.run_id}-{number:06d}"
+        name = f"{self.clock().strftime(MOMENT)}-{self.run_id}-{number:06d}"
         if AT in self.environment:
             frame = frame.mapInArrow(die_when_received(self.environment), frame.schema)
         # So many files open at a time, and rows need not be sorted by directory first. The session is the query's own.

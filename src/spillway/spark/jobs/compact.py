@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -42,7 +42,17 @@ from spillway.spark.source.compacted_days import (
     replaced_of,
 )
 from spillway.spark.source.deduplicated_view import rows_of, without_copies
-from spillway.spark.source.lake import ENTITY, FORMAT, FORMAT_BATCH_FIRST, MOMENT, STAGING, Lake, days_of
+from spillway.spark.source.lake import (
+    ENTITY,
+    FORMAT,
+    FORMAT_BATCH_FIRST,
+    MOMENT,
+    STAGING,
+    Clock,
+    Lake,
+    days_of,
+    utc_now,
+)
 from spillway.spark.source.settle_after_write import Synced
 from spillway.syphon.crash import PLACED, PUBLISHED, STAGED, crash_at
 
@@ -55,8 +65,6 @@ CLOSED_AFTER_S: Final = 3_600.0
 FILE_MB: Final = 256
 SECONDS_MAX: Final = 366 * 86_400
 ORDER: Final = (ENTITY, "sequence_number", "enqueued_time", "namespace")
-
-Clock = Callable[[], datetime]
 
 
 class CompactError(RuntimeError):
@@ -131,10 +139,6 @@ def check_lake(lake: Lake) -> None:
         )
     if found != FORMAT:
         raise OptionError(f"captured {lake.path}: no capture has written there")
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Compact:

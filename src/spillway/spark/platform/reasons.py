@@ -12,7 +12,7 @@ _OF_WORKERS: Final = "PYTHON_WORKER_FACTORY_"  # begins variables that Spark set
 # Our own say what is wrong in plain words; the first of them is the cause of the others.
 _OURS: Final = re.compile(
     r"(?:^|: )(?:[\w.]*\.)?(?:NamespaceError|OptionError|BadRow|NotInOneRow|RowsRefused|SparkMissing|SecondaryError"
-    r"|ClientError|ConnectionLost): (.+)$",
+    r"|ClientError|ConnectionLost|LocksLost): (.+)$",
     re.MULTILINE,
 )
 # An error of Java's, as Py4J tells it: a line without a reason, then what was raised, then what that was caused by.

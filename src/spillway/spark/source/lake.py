@@ -10,6 +10,7 @@ directory, and then renamed into each of its days: a reader sees all of its file
 
 import json
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,12 @@ MOMENT: Final = "%Y%m%dT%H%M%SZ"  # the beginning of a batch's name
 DAYS: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:\.\.(\d{4}-\d{2}-\d{2}))?")
 # No batch takes so long: what lies in the staging directory is of a job that died.
 STAGING_KEPT: Final = timedelta(days=2)
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Lake:
