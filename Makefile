@@ -32,12 +32,13 @@ CUTS ?= 60
 SEEDS ?= 400
 FIRST ?= 100000
 SPARK_KILLS ?= 20
+DAYS ?= 30
 PLAYS ?= 200
 PLAY ?= 1
 MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills long-batch powercut lab-soak field week callers load neighbours clean
+.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills long-batch spark-month powercut lab-soak field week callers load neighbours clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -111,6 +112,9 @@ spark-kills: $(DEV) ## syphon, capture and a deleting stream on Spark, killed in
 
 long-batch: $(DEV) ## a batch of ten minutes between reading and settling, with locks of one
 	@$(VENV_PYTHON) tools/long_batch.py
+
+spark-month: $(DEV) ## a stream of each kind on Spark, left alone for DAYS=30 with outages, throttling, kills; half an hour
+	@$(VENV_PYTHON) tools/spark_month.py --days $(DAYS)
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times
 	@$(VENV_PYTHON) tools/killtest.py --kills $(KILLS)
