@@ -113,7 +113,7 @@ spark-kills: $(DEV) ## syphon, capture and a deleting stream on Spark, killed in
 long-batch: $(DEV) ## a batch of ten minutes between reading and settling, with locks of one
 	@$(VENV_PYTHON) tools/long_batch.py
 
-spark-month: $(DEV) ## a stream of each kind on Spark, left alone for DAYS=30 with outages, throttling, kills; half an hour
+spark-month: $(DEV) ## a stream of each kind on Spark, left alone for DAYS=30 with outages, throttling and kills
 	@$(VENV_PYTHON) tools/spark_month.py --days $(DAYS)
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times
