@@ -38,7 +38,7 @@ PLAY ?= 1
 MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills long-batch spark-month powercut lab-soak field week callers load neighbours clean
+.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills long-batch lake-year spark-month powercut lab-soak field week callers load neighbours clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -115,6 +115,9 @@ long-batch: $(DEV) ## a batch of ten minutes between reading and settling, with 
 
 spark-month: $(DEV) ## a stream of each kind on Spark, left alone for DAYS=30 with outages, throttling and kills
 	@$(VENV_PYTHON) tools/spark_month.py --days $(DAYS)
+
+lake-year: $(DEV) ## a year of a million messages a day as files: how long listing and counting take
+	@$(VENV_PYTHON) tools/lake_year.py
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times
 	@$(VENV_PYTHON) tools/killtest.py --kills $(KILLS)
