@@ -38,7 +38,7 @@ PLAY ?= 1
 MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills long-batch lake-year spark-month powercut lab-soak field week callers load neighbours clean
+.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills airflow long-batch lake-year spark-month powercut lab-soak field week callers load neighbours clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -118,6 +118,9 @@ spark-month: $(DEV) ## a stream of each kind on Spark, left alone for DAYS=30 wi
 
 lake-year: $(DEV) ## a year of a million messages a day as files: how long listing and counting take
 	@$(VENV_PYTHON) tools/lake_year.py
+
+airflow: $(DEV) ## the operator for Airflow, run by Airflow's own harness, which is installed into build/airflow
+	@$(VENV_PYTHON) tools/airflow_check.py
 
 killtest: $(DEV) ## kill -9 under load, KILLS=200 times
 	@$(VENV_PYTHON) tools/killtest.py --kills $(KILLS)

