@@ -142,8 +142,10 @@ def _available_now(bus: Bus, queue: str) -> Any:
 
 
 def _partitions(bus: Bus, queue: str) -> int:
-    reader = _browser(bus, queue, sessions="*")
-    return len(reader.partitions({queue: 0}, {queue: 4}))
+    """Of a stream that receives: it asks which sessions there are."""
+    given = {**bus.options, "entity": queue, "mode": "peeklock", "settle": "manual", "sessions": "*"}
+    reader = LockedStreamReader(read_options(given, True), SCHEMA)
+    return len(reader.partitions({"batch": 0, "messages": 0}, {"batch": 1, "messages": 3}))
 
 
 def _browse(bus: Bus, queue: str) -> list[int]:

@@ -5,6 +5,7 @@ link: in peek-lock mode links stay open until what came over them is settled (`s
 may have is bounded. A service allows 5,000 receivers of an entity, and the next batch begins while the last lets go.
 """
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
@@ -99,6 +100,8 @@ class SessionReception:
         self._side = self._workers()
         self._interrupted: list[Accepted] = []  # when another worker had an error: they are gone on with
         self._under_way = 0
+        self._asked_for = 0  # messages, of sessions that have not answered yet
+        self._answer = asyncio.Event()
         self._waits_s = options.max_wait_s
         self._has_some = False
         self._held_elsewhere: list[str] = []
@@ -191,7 +194,7 @@ class SessionReception:
     async def _receive(self, session: Accepted) -> None:
         """Until it has no more, or the task has enough."""
         try:
-            while (count := self._reserve(session)) and await self._receive_some(session, count):
+            while (count := await self._reserve(session)) and await self._receive_some(session, count):
                 pass
         except BaseException as error:
             if isinstance(error, ClientError) or session.receiver.error is not None:
@@ -208,8 +211,7 @@ class SessionReception:
             await self._operations.begin()
             messages = await session.receiver.receive(count, wait_s)
         finally:
-            if self._left is not None:
-                self._left += count - len(messages)
+            self._answered(count, len(messages))
         self._operations.add(max(0, len(messages) - 1))  # a message each, or one for none
         if not messages:
             return False
@@ -229,15 +231,25 @@ class SessionReception:
         session.took(messages)
         return True
 
-    def _reserve(self, session: Accepted) -> int:
-        """How many to ask for. They are not left for others, until they turn out not to be there."""
+    async def _reserve(self, session: Accepted) -> int:
+        """How many to ask for. They are not for others until they turn out not to be there: that is waited for."""
+        while self._left == 0 and self._asked_for:
+            self._answer.clear()
+            await self._answer.wait()
         if self._is_enough:
             return 0
         count = self._operations.most_at_a_time(session.ask)
         if self._left is not None:
             count = min(count, self._left, max(1, self._left // max(1, self._under_way)))
             self._left -= count
+            self._asked_for += count
         return count
+
+    def _answered(self, asked_for: int, came: int) -> None:
+        if self._left is not None:
+            self._left += asked_for - came
+            self._asked_for -= asked_for
+            self._answer.set()
 
     def _come_again(self, count: int) -> None:
         """So many that were received are not handed out, and can be received once more."""
