@@ -23,7 +23,7 @@ PYTEST_ARGS ?=
 PYTEST := $(VENV_PYTHON) -m pytest $(PYTEST_ARGS)
 # Most tests wait for other processes: three at a time on two cores take half the time of one.
 JOBS ?= 3
-SPARK_BUDGET_S ?= 720
+SPARK_BUDGET_S ?= 1200
 # make serve SERVE_ARGS="--namespace contoso=5672"
 SERVE_ARGS ?= --dev
 ROUNDS ?= 20
