@@ -42,7 +42,7 @@ from spillway.broker.commands import (
     Settle,
     Undelivered,
 )
-from spillway.broker.effects import Attached, Deliver, Detached, Drained, Refused, SendSettled, Settled
+from spillway.broker.effects import Attached, Deliver, Detached, Drained, Paced, Refused, SendSettled, Settled
 from spillway.dialect.admission import admit
 from spillway.dialect.annotations import BATCH_FORMAT
 from spillway.dialect.links import DELIVERIES_AHEAD_MAX
@@ -399,6 +399,43 @@ def test_the_core_is_told_how_many_deliveries_the_link_may_get_in_all() -> None:
         assert visit.deliver(number)
     visit.link.grant(10)
     assert visit.command(Credit).limit == 13
+
+
+def test_a_sender_that_is_paced_gets_no_new_credit_until_it_is_released() -> None:
+    visit = Sending()
+    visit.perform(Paced(visit.number, True))
+    for _ in range(limits.LINK_CREDIT - 1):
+        visit.link.send(b"t", body_message(b"x"), True)
+    visit.pump()
+    assert visit.link.credit == 1
+    visit.perform(Paced(visit.number, False))
+    visit.pump()
+    assert visit.link.credit == limits.LINK_CREDIT
+    for _ in range(limits.LINK_CREDIT):  # and from then on as ever, when half of it is used up
+        visit.link.send(b"t", body_message(b"x"), True)
+        visit.pump()
+    assert visit.link.credit >= limits.LINK_CREDIT // 2
+
+
+def test_a_sender_with_credit_left_is_told_nothing_when_it_is_released() -> None:
+    visit = Sending()
+    visit.perform(Paced(visit.number, True))
+    visit.perform(Paced(visit.number, False))
+    visit.pump()
+    assert visit.link.credit == limits.LINK_CREDIT
+
+
+def test_what_a_paced_client_sends_without_credit_is_taken() -> None:
+    visit = Sending()
+    visit.perform(Paced(visit.number, True))
+    for _ in range(limits.LINK_CREDIT):
+        visit.link.send(b"t", body_message(b"x"), True)
+    visit.pump()
+    visit.link.credit = 3  # the Python SDK does not look at it
+    for _ in range(3):
+        visit.link.send(b"t", body_message(b"x"), True)
+    visit.pump()
+    assert sum(isinstance(command, Send) for command in visit.commands) == 1_003
 
 
 def test_credit_granted_before_the_attach_was_answered_is_not_lost() -> None:

@@ -48,6 +48,14 @@ class SendSettled(Effect):
         self.error = error
 
 
+class Paced(Effect):
+    """The sender gets no new credit while it `is_held`; see pace.py."""
+
+    def __init__(self, to: int, is_held: bool) -> None:
+        super().__init__(to)
+        self.is_held = is_held
+
+
 class Deliver(Effect):
     """Hand this message to the link. No lock token: it is deleted already (ReceiveAndDelete)."""
 

@@ -8,12 +8,13 @@ from typing import Final
 
 from spillway.broker.commands import ASKS_MORE, ASKS_NOTHING
 from spillway.broker.decided import Decided
-from spillway.broker.effects import Deliver, Drained
+from spillway.broker.effects import Deliver, Drained, Paced
 from spillway.broker.entity import Entity, Origin, Usage, earlier
 from spillway.broker.faults import NO_FAULTS, Faults
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import Loads
 from spillway.broker.locks import Lock, LockShare, LockTokens
+from spillway.broker.pace import Pace, may_hold
 from spillway.broker.throttle import RESUME_MS, Throttle
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
@@ -117,6 +118,7 @@ class Queue(Entity):
         self.tokens = tokens
         self.faults: Faults = NO_FAULTS  # the namespace's, set by the directory
         self.throttle: Throttle = NO_THROTTLE  # and so is this
+        self.pace = Pace()  # of its senders
         self.next_expiry_ms: int = NEVER  # no waiting message expires before this
         self.is_sweeping_expired = False
         self.overdue: set[int] = set()  # expired and passed over: there was no space to dead-letter them
@@ -300,6 +302,10 @@ class Queue(Entity):
                     is_served = True
         if share is not None:
             share.take(most - left)
+        if self.sessions is None:
+            if left < most:
+                self.pace.count(most - left, decided.now_ms)
+            self.pace_senders(decided)
         if is_served and most == limits.DELIVERIES_PER_TURN_MAX:
             self.touch_lane(lane, decided)
             decided.unfinished.append(self)  # other entities first, then this one again
@@ -316,6 +322,20 @@ class Queue(Entity):
                 link.limit = link.handed_count
                 self.end_call(link, decided)
                 decided.say(Drained(link.link_id))
+
+    def pace_senders(self, decided: Decided) -> None:
+        """Those that outrun the receivers are held for a moment, and released; see pace.py."""
+        pace = self.pace
+        lane = self.lane
+        waiting = self.counters.active - len(lane.locks.by_token)
+        if pace.held:
+            if pace.releases(lane.window, waiting, decided.now_ms):
+                for link_id in pace.release():
+                    decided.say(Paced(link_id, False))
+        elif pace.holds(lane.window, waiting, decided.now_ms) and may_hold(len(self.sender_link_ids)):
+            pace.hold(list(self.sender_link_ids), decided.now_ms)
+            for link_id in pace.held:
+                decided.say(Paced(link_id, True))
 
     def touch_lane(self, lane: Lane, decided: Decided) -> None:
         """Something changed for this lane: it is served at the end of the turn."""
@@ -560,6 +580,8 @@ class Queue(Entity):
     # -- time -----------------------------------------------------------------------------------------------
 
     def on_time(self, decided: Decided) -> None:
+        if self.pace.held:
+            self.pace_senders(decided)
         if self.sessions is not None:
             self.sessions.on_time(decided)
         self.lose_locks(self.lane.locks.take_expired(decided.now_ms, decided.chores_left // limits.LOCK_STEPS), decided)
@@ -612,6 +634,7 @@ class Queue(Entity):
     def due_ms(self) -> int:
         due = super().due_ms()
         due = earlier(due, self.lane.locks.earliest_ms)
+        due = earlier(due, self.pace.held_until_ms)
         if not self.is_sweeping_expired:
             due = earlier(due, self.next_expiry_ms)
         if self.sessions is not None:

@@ -82,6 +82,22 @@ class Window:
             and self.budget.bytes_used < self.budget.bytes_max
         )
 
+    def is_long(self, waiting: int) -> bool:
+        """Half full, or full already. `waiting`: all that wait, here and in the store."""
+        return (
+            self.cold_upto > self.upto
+            or waiting * 2 >= limits.RESIDENT_MESSAGES_MAX
+            or self.resident_bytes * 2 >= limits.RESIDENT_BYTES_MAX
+        )
+
+    def is_short(self, waiting: int) -> bool:
+        """An eighth full, and nothing in the store."""
+        return (
+            waiting * 8 <= limits.RESIDENT_MESSAGES_MAX
+            and self.resident_bytes * 8 <= limits.RESIDENT_BYTES_MAX
+            and self.cold_upto <= self.upto
+        )
+
     def keep(self, stored: StoredMessage) -> None:
         size = len(stored.message.raw)
         if stored.overlay is not None:

@@ -61,6 +61,13 @@ class ClientSender(PeerLink):
     def __init__(self, number: int, link: Link, address: Address, rights: int) -> None:
         super().__init__(number, link, address, rights)
         self.ending: BrokerError | None = None
+        self.is_paced = False  # it outruns the receivers, and gets no new credit for a moment
+
+    def top_up(self) -> None:
+        """New credit when half of it is used up."""
+        link = self.link
+        if link.credit_left <= limits.LINK_CREDIT // 2 and not self.is_paced:
+            link.grant(limits.LINK_CREDIT)
 
 
 class ClientReceiver(PeerLink):

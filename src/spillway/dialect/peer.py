@@ -35,6 +35,7 @@ from spillway.broker.effects import (
     Drained,
     Dropped,
     Effect,
+    Paced,
     Refused,
     SendSettled,
     Settled,
@@ -333,7 +334,7 @@ class Peer:
     def _on_send(self, sender: ClientSender, event: TransferReceived, now_ms: int) -> None:
         link = event.link
         if link.credit_left <= limits.LINK_CREDIT // 2:
-            link.grant(limits.LINK_CREDIT)
+            sender.top_up()
         try:
             if sender.ending is not None:
                 raise sender.ending
@@ -354,9 +355,11 @@ class Peer:
 
     def _top_up(self, link: Link) -> None:
         """What was not a message has used up credit too."""
-        credit = REQUEST_CREDIT if isinstance(link.user, RequestLink) else limits.LINK_CREDIT
-        if link.credit_left <= credit // 2:
-            link.grant(credit)
+        user = link.user
+        if isinstance(user, ClientSender):
+            user.top_up()
+        elif link.credit_left <= REQUEST_CREDIT // 2:
+            link.grant(REQUEST_CREDIT)
 
     def _reject(self, link: Link, delivery_id: int, is_settled: bool, error: BrokerError, now_ms: int) -> None:
         """Never a detach: JavaScript would wait for its own timeout (wire-contract trap 4)."""
@@ -596,6 +599,10 @@ class Peer:
         elif isinstance(effect, Drained):
             assert isinstance(user, ClientReceiver), "credit is drained from receivers"
             self._drained(user)
+        elif isinstance(effect, Paced):
+            assert isinstance(user, ClientSender), "senders are paced"
+            user.is_paced = effect.is_held
+            user.top_up()
         elif isinstance(effect, Attached):
             self._attached(user, effect, now_ms)
         elif isinstance(effect, Refused):
