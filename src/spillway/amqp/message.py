@@ -224,7 +224,7 @@ def split_sections(raw: bytes, budget: Budget) -> Sections:
             sections.properties = Section(start, at)
         else:
             section = Section(start, at)
-            at = _check_map(raw, at, end, section, code == APPLICATION_PROPERTIES, budget)
+            at = check_map(raw, at, end, section, code == APPLICATION_PROPERTIES, budget)
             section.end = at
             _place_map(sections, code, section)
     return sections
@@ -336,7 +336,7 @@ def _check_list(raw: bytes, at: int, end: int, types: list[int], budget: Budget)
     return after
 
 
-def _check_map(raw: bytes, at: int, end: int, section: Section, is_application: bool, budget: Budget) -> int:
+def check_map(raw: bytes, at: int, end: int, section: Section, is_application: bool, budget: Budget) -> int:
     at, after, count = _compound_header(raw, at, end, 0xC1)
     if count & 1:
         raise DecodeError("a map with an odd count")

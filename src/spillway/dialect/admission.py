@@ -35,6 +35,7 @@ from spillway.dialect.annotations import (
 )
 from spillway.dialect.encoded_maps import map_of
 from spillway.dialect.errors import MessageMalformed, Tracker
+from spillway.dialect.usual import admit_usual
 from spillway.model import limits
 from spillway.model.errors import ArgumentError, ArgumentOutOfRange, BrokerError, MessageTooLarge, NotImplementedHere
 from spillway.model.message import BINARY_ID, NUMBER_ID, SAID_FALSE, SAID_TRUE, UNSAID, UUID_ID, Message
@@ -88,6 +89,11 @@ def _batch_spans(payload: bytes) -> list[tuple[int, int]]:
 
 def admit(raw: bytes, tracker: Tracker) -> Message:
     """One encoded message."""
+    return admit_usual(raw) or admit_any(raw, tracker)
+
+
+def admit_any(raw: bytes, tracker: Tracker) -> Message:
+    """One that may be unusual or wrong: the general way, which decides."""
     _check_size(raw)
     sections = _split(raw)
     if not sections.is_plain:
