@@ -98,7 +98,7 @@ def test_every_job_says_the_same_without_spark(tmp_path: Path, job: str, options
     done = spillway("pipeline", job, *options, PYTHONPATH=path, SPILLWAY_CONNECTION_STRING=connection)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert "Spark is not installed (No module named 'pyspark'): pip install 'spillway[spark]'" in line
+    assert "Spark is not installed (No module named 'pyspark'): pip install 'spillway-servicebus[spark]'" in line
 
 
 SECRETS = {

@@ -203,7 +203,7 @@ def test_a_string_that_contradicts_itself_is_refused_without_a_value(parts: str,
 
 def test_what_to_install_is_said_where_azure_identity_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'spillway\[entra\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'spillway-servicebus\[entra\]'"):
         connection_string_at("Endpoint=sb://h;Authentication=ManagedIdentity")
 
 

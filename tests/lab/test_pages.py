@@ -79,7 +79,7 @@ def test_without_spark_the_lab_says_so_in_one_line_and_does_without(
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert not is_spark(None)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("spillway: Spark is not installed: pip install 'spillway[spark]'")
+    assert line.startswith("spillway: Spark is not installed: pip install 'spillway-servicebus[spark]'")
     with pytest.raises(UsageError, match="--syphon spark: Spark is not installed"):
         is_spark("spark")
     assert not is_spark("process")

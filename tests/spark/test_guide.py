@@ -25,7 +25,9 @@ def test_a_queue_is_in_a_frame_in_the_readmes_five_lines(
     (program,) = [text for text in programs("README.md") if "servicebus" in text and "build_session" in text]
     assert len([line for line in program.splitlines() if line.strip()]) <= 5
     queue = bus.queue("hello")
-    exec(program.replace('load("orders")', f'load("{queue}")'), {"CONNECTION": bus.options["connectionString"]})
+    text, count = re.subn(r"CONNECTION = .*", lambda _: f"CONNECTION = {bus.options['connectionString']!r}", program)
+    assert count == 1
+    exec(text.replace('load("orders")', f'load("{queue}")'), {})
     assert "hello" in capsys.readouterr().out
 
 

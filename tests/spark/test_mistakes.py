@@ -237,7 +237,7 @@ def test_without_spark_every_entrance_of_every_job_says_what_to_install(places: 
     for name, process in started.items():
         _, err = process.communicate(timeout=120)
         assert process.returncode == 2, (name, err)
-        assert "pip install 'spillway[spark]'" in err, (name, err)
+        assert "pip install 'spillway-servicebus[spark]'" in err, (name, err)
         assert len(err.splitlines()) == 1, (name, err)
 
 

@@ -37,7 +37,7 @@ def test_embedded_is_local_with_attempts_and_submitted_keeps_the_master_it_was_g
 
 def test_a_missing_pyspark_is_said_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(SparkMissing, match=r"Spark is not installed .*pip install 'spillway\[spark\]'"):
+    with pytest.raises(SparkMissing, match=r"Spark is not installed .*pip install 'spillway-servicebus\[spark\]'"):
         build_session("none")
 
 

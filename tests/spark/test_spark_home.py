@@ -62,7 +62,7 @@ def test_a_missing_pyspark_is_said_in_plain_words(
 ) -> None:
     monkeypatch.setattr(home_module, "installed", lambda: None)
     assert main() == 1
-    assert capsys.readouterr().err == "spillway: Spark is not installed: pip install 'spillway[spark]'\n"
+    assert capsys.readouterr().err == "spillway: Spark is not installed: pip install 'spillway-servicebus[spark]'\n"
 
 
 def test_workers_take_pyspark_as_it_is_installed(spark: "SparkSession") -> None:

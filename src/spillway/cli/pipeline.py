@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from spillway import install_hint
 from spillway.cli.errors import UsageError
 from spillway.cli.pipeline_job import command_of
 from spillway.cli.pipeline_what_if import what_if
@@ -35,7 +36,7 @@ class Jobs(TyperGroup):
         try:
             found = find_job(name)
         except ImportError as error:
-            raise UsageError(f"pipeline: {error}: pip install 'spillway[spark]'") from None
+            raise UsageError(f"pipeline: {error}: {install_hint('spark')}") from None
         if not isinstance(found, Family):
             app = typer.Typer(add_completion=False, rich_markup_mode=None)
             app.command(name)(command_of(found))
@@ -50,9 +51,11 @@ class Jobs(TyperGroup):
 group = typer.Typer(no_args_is_help=True, cls=Jobs)
 
 
-@group.callback()
+@group.callback(
+    help=f"The jobs on Spark: they run in this process, or by spark-submit on a cluster ({install_hint('spark')})."
+)
 def pipeline() -> None:
-    """The jobs on Spark: they run in this process, or by spark-submit on a cluster (pip install 'spillway[spark]')."""
+    pass
 
 
 group.command("what-if")(what_if)

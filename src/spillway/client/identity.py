@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-INSTALL: Final = "Entra ID needs azure-identity: pip install 'spillway[entra]'"
+from spillway import install_hint
+
+INSTALL: Final = f"Entra ID needs azure-identity: {install_hint('entra')}"
 CLIENT_SECRET: Final = "clientsecret"
 WORKLOAD_IDENTITY: Final = "workloadidentity"
 MANAGED_IDENTITY: Final = "managedidentity"

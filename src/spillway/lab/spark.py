@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from spillway import install_hint
 from spillway.lab.guard import Guard
 from spillway.lab.processes import LabError, Process
 
@@ -20,7 +21,7 @@ REPORT_S: Final = 300.0
 def what_is_missing() -> str:
     """Nothing, if Spark can be used here; looked for without starting it."""
     if importlib.util.find_spec("pyspark") is None:
-        return "Spark is not installed: pip install 'spillway[spark]'"
+        return f"Spark is not installed: {install_hint('spark')}"
     from spillway.spark.platform.java import SparkMissing, find_java
 
     try:

@@ -1,4 +1,4 @@
-"""Service Bus on Spark, through PySpark: a data source, a sink, and the jobs of the pipeline (`spillway[spark]`).
+"""Service Bus on Spark, through PySpark: a data source, a sink, and the jobs of the pipeline (the extra `spark`).
 
 `source` is the data source and the sink, `platform` what a Spark process stands on, `billing` ledgers and what they
 cost, `outages` the events of pairings, `jobs` the programs made of them. The modules beside these packages are public

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spillway import install_hint
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.connect import REMOTE, check_answers, is_connect
 from spillway.spark.platform.java import SparkMissing, find_java
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 EMBEDDED_MASTER: Final = "local[*,4]"
 PYSPARK_MIN: Final = (4, 3)
 MASTER: Final = re.compile(r"local(\[[0-9*]+(,\s*[0-9]+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|sc)://.+")
-INSTALL: Final = "pip install 'spillway[spark]' (PySpark is a download of 456 MB)"
+INSTALL: Final = f"{install_hint('spark')} (PySpark is a download of 456 MB)"
 # Set by spark-submit: the Java machine is there already, with its master.
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from spillway import install_hint
 from spillway.spark.platform.java import cache_directories
 
 LINKED: Final = ("bin", "jars", "sbin", "conf")
@@ -68,7 +69,7 @@ def main() -> int:
     """Prints what SPARK_HOME is to be."""
     package = installed()
     if package is None:
-        sys.stderr.write("spillway: Spark is not installed: pip install 'spillway[spark]'\n")
+        sys.stderr.write(f"spillway: Spark is not installed: {install_hint('spark')}\n")
         return 1
     sys.stdout.write(f"{light_home(package)}\n")
     return 0
