@@ -213,7 +213,7 @@ COUNT = "allowed: a whole number from 1 to 2147483647"
         ("LockDuration", "x" * 1_000, '"' + "x" * 59 + f"…: {LOCK}"),
         ("DefaultMessageTimeToLive", "PT0S", f'"PT0S": {TTL}'),
         ("DefaultMessageTimeToLive", "PT0.9S", f'"PT0.9S": {TTL}'),
-        ("DefaultMessageTimeToLive", "P1W", f'"P1W": {TTL}'),
+        ("DefaultMessageTimeToLive", "P1X", f'"P1X": {TTL}'),
         ("DuplicateDetectionHistoryTimeWindow", "PT4S", f'"PT4S": {WINDOW}'),
         ("DuplicateDetectionHistoryTimeWindow", "P7DT1S", f'"P7DT1S": {WINDOW}'),
         ("MaxDeliveryCount", 0, f"0: {COUNT}"),
@@ -318,8 +318,8 @@ FORWARD = '"q": allowed: a queue or topic of this namespace in this file'
             '.Properties.RequiresDuplicateDetection: "no": allowed: true or false',
         ),
         (
-            topic_file(Properties={"DefaultMessageTimeToLive": "P1W"}),
-            f'.Properties.DefaultMessageTimeToLive: "P1W": {TTL}',
+            topic_file(Properties={"DefaultMessageTimeToLive": "P1X"}),
+            f'.Properties.DefaultMessageTimeToLive: "P1X": {TTL}',
         ),
         (
             topic_file(Properties={"LockDuration": "PT1M"}),

@@ -10,11 +10,11 @@ from xml.etree.ElementTree import Element
 
 from spillway.admin.access import ELEMENT, access_rules_xml, read_access_rules
 from spillway.admin.atom import children_of, description_xml, tag, text_of
-from spillway.admin.durations import NEVER, duration_text, moment_text, parse_duration_ms, time_span_text
+from spillway.admin.durations import NEVER, duration_text, moment_text, time_span_text
 from spillway.admin.faults import MORE, Fault, bad_request, bad_value, unserved
 from spillway.broker.effects import Description
 from spillway.model import limits
-from spillway.model.entity import FOR_EVER_MS, QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, statuses_of
+from spillway.model.entity import FOR_EVER_MS, QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, parse_setting_ms, statuses_of
 
 OLD_VERSION: Final = "2017-04"
 FILTER_COUNTS_SINCE: Final = "2024-05"
@@ -201,7 +201,7 @@ def forward_address(text: str) -> str:
 
 def duration_ms(name: str, text: str) -> int:
     try:
-        return parse_duration_ms(text)
+        return parse_setting_ms(text)
     except ValueError:
         raise bad_value("The value must be a duration of ISO 8601, above zero.", name, f"'{text[:100]}'") from None
 

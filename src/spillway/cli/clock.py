@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from spillway.cli.control import DATA, CaFile, Data, Namespace, find_broker
-from spillway.cli.durations import parse_duration_ms
 from spillway.cli.errors import CommandError, UsageError
 
 group = typer.Typer(help="Show the time of a running namespace, or let time pass at once.", no_args_is_help=True)
@@ -44,9 +43,14 @@ def advance(
 
 
 def read_duration_ms(text: str) -> int:
+    from spillway.model.entity import parse_setting_ms
+
     short = _SHORT.fullmatch(text)
-    by_ms = int(short[1]) * UNITS_MS[short[2]] if short is not None else parse_duration_ms(text)
-    if not by_ms:  # 0 is for ever in the other form
+    try:
+        by_ms = int(short[1]) * UNITS_MS[short[2]] if short is not None else parse_setting_ms(text)
+    except ValueError:
+        by_ms = 0
+    if by_ms <= 0:  # zero is for ever in the other form
         raise UsageError(f"{text}: must be a duration above zero, {FORM}")
     return by_ms
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from spillway.cli.durations import DURATION_FORM, parse_duration_ms
 from spillway.cli.errors import UsageError
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024  # 100,000 queues, each with all its properties, fit in
@@ -181,14 +180,15 @@ class Values:
         span: str,
     ) -> int:
         """Milliseconds; `high_ms` None allows for ever, which is 0 (`model.entity.FOR_EVER_MS`)."""
-        from spillway.model.entity import FOR_EVER_MS
+        from spillway.model.entity import FOR_EVER_MS, parse_setting_ms
 
         if key not in properties:
             return default_ms
         value = properties[key]
-        given_ms = parse_duration_ms(value) if isinstance(value, str) else None
-        allowed = f"a duration from {span}, written {DURATION_FORM}"
-        if given_ms is None:
+        allowed = f"a duration from {span}, written like P1D, PT1H30M or PT5S"
+        try:
+            given_ms = parse_setting_ms(value if isinstance(value, str) else "")
+        except ValueError:
             self.problem(f"{at}.{key}", value, allowed)
             return default_ms
         if given_ms == FOR_EVER_MS and high_ms is None:

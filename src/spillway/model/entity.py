@@ -5,6 +5,7 @@ from typing import Final
 
 from spillway.model import limits
 from spillway.model.access import AccessRule, access_rule_from_plain
+from spillway.model.durations import DAY_MS, FOR_EVER_DAYS, parse_duration_ms
 from spillway.model.rules import Rule, rule_from_plain
 
 QUEUE: Final = "queue"
@@ -100,6 +101,14 @@ def statuses_of(kind: str) -> tuple[str, ...]:
     if kind == TOPIC:
         return STATUS_ACTIVE, STATUS_DISABLED, STATUS_SEND_DISABLED
     return STATUS_ACTIVE, STATUS_DISABLED, STATUS_SEND_DISABLED, STATUS_RECEIVE_DISABLED
+
+
+def parse_setting_ms(text: str) -> int:
+    """Of an entity's setting: above zero, `FOR_EVER_MS` for the longest. ValueError where it is none."""
+    total_ms = parse_duration_ms(text)
+    if total_ms <= 0:  # zero would be taken for for ever
+        raise ValueError(text)
+    return FOR_EVER_MS if total_ms >= FOR_EVER_DAYS * DAY_MS else total_ms
 
 
 class EntitySettings:

@@ -11,6 +11,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from spillway.model.durations import parse_duration_ms
 from spillway.model.errors import ArgumentError
 from spillway.model.properties import Duration, Moment
 
@@ -38,11 +39,6 @@ _FLOAT_KINDS: Final = (DOUBLE, "float", "decimal")
 _NUMBER_CHARS: Final = frozenset("0123456789+-.eE")
 _SPECIAL_FLOATS: Final[dict[str, float]] = {"INF": math.inf, "-INF": -math.inf, "NaN": math.nan}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_MS: Final = 86_400_000
-# As .NET reads the parts of a duration that have no fixed length.
-_DATE_PARTS_MS: Final[dict[str, int]] = {"Y": 365 * _DAY_MS, "M": 30 * _DAY_MS, "W": 7 * _DAY_MS, "D": _DAY_MS}
-_TIME_PARTS_MS: Final[dict[str, int]] = {"H": 3_600_000, "M": 60_000, "S": 1_000}
-_DURATION_DIGITS_MAX: Final = 15
 
 
 class RuleValue:
@@ -117,7 +113,7 @@ def _parse(kind: str, text: str) -> object:
     if kind == DATE_TIME:
         return _moment(text.strip())
     if kind == DURATION:
-        return _duration(text.strip())
+        return Duration(parse_duration_ms(text.strip()))
     if kind == GUID:
         return uuid.UUID(text.strip())
     if kind == BINARY:
@@ -163,36 +159,6 @@ def _moment(text: str) -> Moment:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return Moment((moment - _EPOCH) // timedelta(milliseconds=1))
-
-
-def _duration(text: str) -> Duration:
-    sign = -1 if text.startswith("-") else 1
-    rest = text[1:] if sign < 0 else text
-    if not rest.startswith("P") or rest == "P" or rest.endswith("T"):
-        raise ValueError(text)
-    days, _, time = rest[1:].partition("T")
-    return Duration(sign * (_parts_ms(days, _DATE_PARTS_MS, "YMWD") + _parts_ms(time, _TIME_PARTS_MS, "HMS")))
-
-
-def _parts_ms(text: str, lengths_ms: dict[str, int], order: str) -> int:
-    """`1H30M`: digits and a letter each, in this order; the seconds may have a fraction."""
-    total = 0
-    begin = 0
-    allowed = order
-    for index, char in enumerate(text):
-        if char not in lengths_ms:
-            continue
-        whole, dot, part = text[begin:index].partition(".")
-        if char not in allowed or not whole.isascii() or not whole.isdigit() or len(whole) > _DURATION_DIGITS_MAX:
-            raise ValueError(text)
-        if dot and (char != "S" or not part.isascii() or not part.isdigit()):
-            raise ValueError(text)
-        total += int(whole) * lengths_ms[char] + (int((part + "000")[:3]) if dot else 0)
-        allowed = allowed[allowed.index(char) + 1 :]
-        begin = index + 1
-    if begin != len(text):
-        raise ValueError(text)
-    return total
 
 
 def _shortened(text: str) -> str:
