@@ -27,7 +27,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 HOT_ROOMS = ("model", "amqp", "dialect", "broker")
 # int, str and list subclasses with fields of their own: slower compiled than not. The grammar is lark's.
-UNCOMPILED = {"src/spillway/amqp/types.py", "src/spillway/broker/filter_grammar.py"}
+UNCOMPILED = {"src/spillway/amqp/types.py", "src/spillway/broker/rules/grammar.py"}
 BUILDS = {"build", "build_ext", "bdist_wheel", "install"}
 EDITABLE = {"editable_wheel", "develop"}
 BUILD_FILE = Path("spillway", "build.json")  # read by spillway.cli.version

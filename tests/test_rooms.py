@@ -54,7 +54,7 @@ EVERY_ROOM = names(
 ROOMS = {
     "model": Room(is_pure=True),
     "amqp": Room(is_pure=True),
-    "broker": Room(names("model"), in_file=(("lark", "filter_grammar"),), is_pure=True),
+    "broker": Room(names("model"), in_file=(("lark", "grammar"),), is_pure=True),
     "dialect": Room(names("amqp broker model"), is_pure=True),
     "store": Room(names("model"), names("apsw"), in_file=(("asyncpg", "postgres"),)),
     "server": Room(names("model amqp broker dialect store"), names("cryptography uvloop")),

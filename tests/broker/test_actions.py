@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillway.broker.actions import compile_action
+from spillway.broker.rules.actions import compile_action
 from spillway.model.errors import ArgumentError
 from spillway.model.properties import ChangedProperties, Duration, Moment
 from spillway.model.rule_values import rule_value

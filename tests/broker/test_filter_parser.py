@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.broker.filter_grammar import parse_by_grammar
-from spillway.broker.filter_parser import parse_filter, parse_quickly
-from spillway.broker.filter_syntax import Syntax
+from spillway.broker.rules.grammar import parse_by_grammar
+from spillway.broker.rules.parser import parse_filter, parse_quickly
+from spillway.broker.rules.syntax import Syntax
 from spillway.model.errors import ArgumentError
 from spillway.model.rules import NESTING_MAX
 

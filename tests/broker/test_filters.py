@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from spillway.broker.filters import Condition, SqlCondition, compile_filter
+from spillway.broker.rules.filters import Condition, SqlCondition, compile_filter
 from spillway.model.errors import ArgumentError
 from spillway.model.properties import Duration, Moment
 from spillway.model.rule_values import RuleValue, rule_value

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from spillway.broker.filter_like import LikePattern
-from spillway.broker.filters import SqlCondition, compile_filter
+from spillway.broker.rules.filters import SqlCondition, compile_filter
+from spillway.broker.rules.like import LikePattern
 from spillway.model.rules import CONDITIONS_MAX, EXPRESSION_CHARS_MAX, SqlFilter
 from spillway.model.text_planes import TextMemory
 from tests.broker.given_properties import given as message

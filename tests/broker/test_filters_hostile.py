@@ -5,9 +5,9 @@ from hypothesis import given as generated
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from spillway.broker.actions import compile_action
-from spillway.broker.filter_like import LikePattern
-from spillway.broker.filters import Condition, compile_filter
+from spillway.broker.rules.actions import compile_action
+from spillway.broker.rules.filters import Condition, compile_filter
+from spillway.broker.rules.like import LikePattern
 from spillway.model.errors import ArgumentError
 from spillway.model.rule_values import RuleValue, rule_value
 from spillway.model.rules import CONDITIONS_MAX, CorrelationFilter, FilterError, SqlAction, SqlFilter

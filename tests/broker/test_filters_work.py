@@ -10,8 +10,8 @@ from hypothesis import example, settings
 from hypothesis import given as generated
 from hypothesis import strategies as st
 
-from spillway.broker.filter_like import LikePattern, Piece
-from spillway.broker.filters import Condition, compile_filter
+from spillway.broker.rules.filters import Condition, compile_filter
+from spillway.broker.rules.like import LikePattern, Piece
 from spillway.model import limits
 from spillway.model.properties import MessageProperties, RuleUnfinished
 from spillway.model.rule_values import rule_value

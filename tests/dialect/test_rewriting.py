@@ -17,7 +17,7 @@ from spillway.amqp.message import (
     split_sections,
 )
 from spillway.amqp.types import Byte, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
-from spillway.broker.actions import compile_action
+from spillway.broker.rules.actions import compile_action
 from spillway.dialect.admission import UINT_MAX, admit
 from spillway.dialect.properties import EncodedAccess, EncodedProperties
 from spillway.dialect.rewriting import rewritten

@@ -39,7 +39,7 @@ from spillway.broker.commands import (
     UpdateEntity,
 )
 from spillway.broker.effects import Description, Descriptions, Failed, Rules
-from spillway.broker.rule_list import CompiledRule
+from spillway.broker.rules.rule_list import CompiledRule
 from spillway.model.access import access_changes
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, name_problem
 from spillway.model.errors import BrokerError, EntityAlreadyExists, EntityNotFound

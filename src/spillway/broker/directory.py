@@ -15,7 +15,7 @@ from spillway.broker.locks import LockTokens
 from spillway.broker.message_sessions import MessageSessions
 from spillway.broker.queue import Queue
 from spillway.broker.refill import Refill
-from spillway.broker.rule_list import CompiledRule
+from spillway.broker.rules.rule_list import CompiledRule
 from spillway.broker.status import refuse_status
 from spillway.broker.throttle import Share, Throttle
 from spillway.broker.topic import PropertyAccess, Subscription, Topic

@@ -13,7 +13,7 @@ from spillway.broker.entity import Entity, Origin, Usage
 from spillway.broker.loads import Loads
 from spillway.broker.locks import LockTokens
 from spillway.broker.queue import REASON_SESSION, Queue, session_text, with_reason
-from spillway.broker.rule_list import CompiledRule, RuleList
+from spillway.broker.rules.rule_list import CompiledRule, RuleList
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
 from spillway.model.entity import EntitySettings

@@ -74,7 +74,7 @@ def _read_filter(values: Values, properties: dict[str, object], at: str) -> "Rul
 
 
 def _read_sql_filter(values: Values, value: object, at: str) -> "SqlFilter | None":
-    from spillway.broker.filters import compile_filter
+    from spillway.broker.rules.filters import compile_filter
     from spillway.model.errors import BrokerError
     from spillway.model.rules import SqlFilter
 
@@ -91,7 +91,7 @@ def _read_sql_filter(values: Values, value: object, at: str) -> "SqlFilter | Non
 
 
 def _read_action(values: Values, properties: dict[str, object], at: str) -> "SqlAction | None":
-    from spillway.broker.actions import compile_action
+    from spillway.broker.rules.actions import compile_action
     from spillway.model.errors import BrokerError
     from spillway.model.rules import SqlAction
 
@@ -128,7 +128,7 @@ def _refuse_sql(values: Values, at: str, expression: str, allowed: str, error: "
 
 
 def _read_correlation(values: Values, value: object, at: str) -> "CorrelationFilter | None":
-    from spillway.broker.filters import compile_filter
+    from spillway.broker.rules.filters import compile_filter
     from spillway.model.errors import BrokerError
     from spillway.model.rules import CorrelationFilter
 

@@ -12,7 +12,7 @@ import typer
 
 HOT_ROOMS: Final = ("model", "amqp", "dialect", "broker")
 # Values with fields of their own and the grammar of rules, left to the interpreter (setup.py).
-UNCOMPILED: Final = frozenset({"spillway.amqp.types", "spillway.broker.filter_grammar"})
+UNCOMPILED: Final = frozenset({"spillway.amqp.types", "spillway.broker.rules.grammar"})
 COMPILED: Final = "compiled"
 BUILD_FILE: Final = "build.json"  # written by setup.py, beside the package's modules
 FROM_SOURCES: Final = "it runs from its sources, as an editable install does"

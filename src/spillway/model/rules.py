@@ -1,6 +1,6 @@
 """Rules of a subscription: which messages it wants, and what is changed in its copy of them. Plain data, as stored.
 
-`broker/filters.py` and `broker/actions.py` make of these what is evaluated, and check them while at it.
+`broker/rules/filters.py` and `broker/rules/actions.py` make of these what is evaluated, and check them while at it.
 """
 
 import json

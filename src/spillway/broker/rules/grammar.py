@@ -1,6 +1,6 @@
 """The grammar of Azure's SQL subset, for filters and for actions. The only file that knows lark; not compiled.
 
-What is right is parsed by `filter_parser.py`, which is quicker; this is what the language is, and says what is wrong.
+What is right is parsed by `parser.py`, which is quicker; this is what the language is, and says what is wrong.
 
 LALR, so parsing is linear and does not recurse. Azure's grammar keeps conditions and values apart: `TRUE` alone is not
 a filter, and a condition cannot be compared. Words of the language are not property names unless in `[ ]` or `" "`.
@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 
-from spillway.broker.filter_syntax import Syntax, syntax_error
+from spillway.broker.rules.syntax import Syntax, syntax_error
 from spillway.model.errors import ArgumentError
 
 _FILTER: Final = r"""

@@ -1,13 +1,13 @@
 """The nodes that a rule's text becomes: expressions have a value, predicates are true, false or unknown.
 
-Built by `filter_builder`; nesting is bounded there, so evaluation may recurse. A parsed rule is shared by all messages
+Built by `builder`; nesting is bounded there, so evaluation may recurse. A parsed rule is shared by all messages
 of its topic and keeps nothing of any of them.
 """
 
 from typing import Final
 
-from spillway.broker.filter_like import PATTERN_CHARS_MAX, LikePattern
-from spillway.broker.filter_values import (
+from spillway.broker.rules.like import PATTERN_CHARS_MAX, LikePattern
+from spillway.broker.rules.values import (
     EQUAL,
     FALSE,
     NOT_EQUAL,

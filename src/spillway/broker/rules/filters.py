@@ -3,10 +3,10 @@
 A condition is made once when the rule is, or when its subscription is read back, and asked for every message.
 """
 
-from spillway.broker.filter_builder import Builder, check_values
-from spillway.broker.filter_nodes import NODES_MASK, Predicate
-from spillway.broker.filter_parser import parse_filter
-from spillway.broker.filter_values import EQUAL, TRUE, compare
+from spillway.broker.rules.builder import Builder, check_values
+from spillway.broker.rules.nodes import NODES_MASK, Predicate
+from spillway.broker.rules.parser import parse_filter
+from spillway.broker.rules.values import EQUAL, TRUE, compare
 from spillway.model import properties as names
 from spillway.model.errors import ArgumentError
 from spillway.model.properties import MessageProperties, fold

@@ -1,14 +1,14 @@
 """A quick parser of Azure's SQL subset: what the grammar makes of a text, in a fifth of its time.
 
-It knows what is right and nothing of mistakes: of a text that it does not understand, the grammar (`filter_grammar.py`)
+It knows what is right and nothing of mistakes: of a text that it does not understand, the grammar (`grammar.py`)
 says what is wrong and where. tests/broker/test_filter_parser.py holds the two against each other.
 """
 
 import re
 from typing import Final
 
-from spillway.broker import filter_syntax as syn
-from spillway.broker.filter_syntax import Syntax, syntax_error
+from spillway.broker.rules import syntax as syn
+from spillway.broker.rules.syntax import Syntax, syntax_error
 from spillway.model.errors import ArgumentError
 from spillway.model.rules import CONDITIONS_MAX, EXPRESSION_CHARS_MAX, NESTING_MAX
 from spillway.model.texts import text_problem
@@ -90,7 +90,7 @@ def _parse(text: str, is_action: bool, what: str) -> Syntax:
         if len(parser.leaves) > EXPLAINED_TOKENS_MAX:
             raise parser.refusal(what)
         # lark is loaded with the first mistake: most brokers never see one.
-        from spillway.broker.filter_grammar import parse_by_grammar
+        from spillway.broker.rules.grammar import parse_by_grammar
 
         found = parse_by_grammar(text, is_action)
     if found.depth > NESTING_MAX:

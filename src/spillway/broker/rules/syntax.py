@@ -4,7 +4,7 @@ from typing import Final
 
 from spillway.model.errors import ArgumentError
 
-# Kinds of branches. The grammar (`filter_grammar.py`) has rules of the same names.
+# Kinds of branches. The grammar (`grammar.py`) has rules of the same names.
 EITHER: Final = "either"
 BOTH: Final = "both"
 NEGATION: Final = "negation"

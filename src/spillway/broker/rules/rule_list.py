@@ -2,8 +2,8 @@
 
 from bisect import bisect_left, insort
 
-from spillway.broker.actions import Action, compile_action
-from spillway.broker.filters import Condition, compile_filter
+from spillway.broker.rules.actions import Action, compile_action
+from spillway.broker.rules.filters import Condition, compile_filter
 from spillway.model.errors import ArgumentError, BrokerError
 from spillway.model.properties import MessageProperties
 from spillway.model.rules import CorrelationFilter, FalseFilter, FilterError, Rule, weight_of

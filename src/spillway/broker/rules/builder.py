@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from spillway.broker import filter_syntax as syn
-from spillway.broker.filter_like import LikePattern
-from spillway.broker.filter_nodes import (
+from spillway.broker.rules import syntax as syn
+from spillway.broker.rules.like import LikePattern
+from spillway.broker.rules.nodes import (
     Both,
     Calculation,
     Comparison,
@@ -26,8 +26,8 @@ from spillway.broker.filter_nodes import (
     TextIs,
     UserProperty,
 )
-from spillway.broker.filter_syntax import Syntax, syntax_error
-from spillway.broker.filter_values import (
+from spillway.broker.rules.syntax import Syntax, syntax_error
+from spillway.broker.rules.values import (
     EQUAL,
     GREATER,
     GREATER_OR_EQUAL,

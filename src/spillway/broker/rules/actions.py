@@ -1,11 +1,11 @@
 """Actions ready to be applied: what a rule changes in its copy of a message."""
 
-from spillway.broker import filter_syntax as syn
-from spillway.broker.filter_builder import Builder
-from spillway.broker.filter_nodes import Expression, SystemProperty, UserProperty
-from spillway.broker.filter_parser import parse_action
-from spillway.broker.filter_syntax import Syntax, syntax_error
-from spillway.broker.filter_values import kind_of, text_of
+from spillway.broker.rules import syntax as syn
+from spillway.broker.rules.builder import Builder
+from spillway.broker.rules.nodes import Expression, SystemProperty, UserProperty
+from spillway.broker.rules.parser import parse_action
+from spillway.broker.rules.syntax import Syntax, syntax_error
+from spillway.broker.rules.values import kind_of, text_of
 from spillway.model.properties import (
     MESSAGE_ID,
     SCHEDULED_ENQUEUE_TIME,
