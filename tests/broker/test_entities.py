@@ -85,7 +85,7 @@ def test_a_send_that_was_on_its_way_to_a_deleted_queue_is_refused_until_its_link
     assert isinstance(ended, Detached)
     assert (ended.to, ended.error) == (SENDER, refused.error)
     assert line.send(message(b"too late")) == []
-    assert line.namespace.ended == {}
+    assert line.namespace.links.ended == {}
 
 
 def test_a_request_under_way_hears_that_its_queue_was_deleted(line: Line) -> None:

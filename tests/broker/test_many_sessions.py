@@ -151,7 +151,7 @@ def test_a_session_emptied_while_the_next_is_looked_for_is_not_given_out(hall: H
     hall.is_held = False
     assert given(hall.let_go()) == {}
     hall.send("b")
-    assert hall.namespace.receivers[11].lane.session_id == "b"
+    assert hall.namespace.links.receivers.by_number[11].lane.session_id == "b"
 
 
 def test_a_session_that_was_hidden_is_found_although_later_ones_were(hall: Hall) -> None:

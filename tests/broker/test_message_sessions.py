@@ -79,7 +79,7 @@ class Talks(Core):
         return got[0].session_id
 
     def credit(self, link_id: int, count: int = 100) -> list[Deliver]:
-        limit = self.namespace.receivers[link_id].handed_count + count
+        limit = self.namespace.links.receivers.by_number[link_id].handed_count + count
         return delivered(self.apply(Credit(link_id, limit, False)))
 
     def receive(self, link_id: int, count: int = 100) -> list[bytes]:

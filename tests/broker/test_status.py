@@ -104,7 +104,7 @@ def test_receivers_are_detached_and_refused_while_receiving_is_disabled(line: Li
     (detached,) = [effect for effect in effects if isinstance(effect, Detached)]
     assert (detached.to, type(detached.error)) == (RECEIVER, EntityDisabled)
     assert is_disabled(line.attach(OTHER_RECEIVER, path))
-    assert line.namespace.received_from == {} and line.namespace.receivers == {}
+    assert line.namespace.links.received_from == {} and line.namespace.links.receivers.by_number == {}
 
 
 def test_receivers_stay_while_only_sending_is_disabled(line: Line) -> None:

@@ -342,9 +342,9 @@ def test_the_store_is_counted_over_all_entities_and_from_the_start() -> None:
     for number in range(4):
         line.apply(CreateEntity(120, QUEUE, f"q{number}", EntitySettings()), AttachSender(200 + number, f"q{number}"))
         line.apply(Send(200 + number, 1, [message(b"x" * (MIB // 4 - 1))], False, 10))
-    assert line.namespace.store_bytes == MIB - 4
+    assert line.namespace.directory.store_bytes == MIB - 4
     line.restart()
-    assert line.namespace.store_bytes == MIB - 4
+    assert line.namespace.directory.store_bytes == MIB - 4
     line.apply(AttachSender(SENDER, "q"))
     line.send(message(b"1234"))
     assert isinstance(error_of(line.send()), ServerBusy)
@@ -352,7 +352,7 @@ def test_the_store_is_counted_over_all_entities_and_from_the_start() -> None:
     line.apply(DeleteEntity(121, "q0"))
     line.step(10_000)
     assert error_of(line.send()) is None
-    assert line.namespace.store_bytes == MIB - (MIB // 4 - 1) + 5
+    assert line.namespace.directory.store_bytes == MIB - (MIB // 4 - 1) + 5
 
 
 # -- receivers ----------------------------------------------------------------------------------------------------

@@ -131,8 +131,8 @@ def test_no_damage_to_the_bytes_of_a_visit_makes_the_peer_raise(seed: int) -> No
     victim.peer.lost()
     victim.feed(b"")
     assert victim.peer.links == {}
-    assert not victim.core.namespace.receivers
-    assert not victim.core.namespace.senders
+    assert not victim.core.namespace.links.receivers.by_number
+    assert not victim.core.namespace.links.senders
 
 
 @pytest.mark.parametrize("seed", range(60))

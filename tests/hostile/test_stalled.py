@@ -234,5 +234,5 @@ async def test_f25_a_peer_that_has_vanished_is_let_go_after_twice_its_idle_time(
     moved.clock.advance(4_000)
     await moved.until(lambda: not connections)
     assert not moved.server.pump.owners
-    assert not moved.server.core.receivers
+    assert not moved.server.core.links.receivers.by_number
     await client.close()

@@ -415,8 +415,8 @@ class House:
         if row.expires_ms != NEVER and row.expires_ms <= self.now_ms:
             if not (place.settings.dead_letter_on_expiry and not place.is_dead_letters and row.state == ACTIVE):
                 return
-        for link_id, queue in self.namespace.received_from.items():
-            link = self.namespace.receivers.get(link_id)
+        for link_id, queue in self.namespace.links.received_from.items():
+            link = self.namespace.links.receivers.by_number.get(link_id)
             if queue.entity_id == place.entity_id and link is not None and link.deletes:
                 return  # received and deleted
         for request in self.requests.values():

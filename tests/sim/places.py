@@ -42,14 +42,14 @@ def _lanes(queue: Queue) -> list[Lane]:
 
 
 def _check_links(namespace: Namespace) -> None:
-    for link_id, link in namespace.receivers.items():
+    for link_id, link in namespace.links.receivers.by_number.items():
         held = [lock for lock in link.lane.locks.by_token.values() if lock.holder is link]
         if len(held) != link.locked_count:
             raise Violation(f"the link {link_id} is said to hold {link.locked_count} locks, it holds {len(held)}")
         if link.lane.is_closed:
             raise Violation(f"the link {link_id} receives from a lane that was given up")
     counts: dict[int, int] = {}
-    for queue in namespace.received_from.values():
+    for queue in namespace.links.received_from.values():
         counts[id(queue.usage)] = counts.get(id(queue.usage), 0) + 1
     for entity in namespace.directory.by_id.values():
         if entity.usage.receiver_count != counts.get(id(entity.usage), 0):
@@ -119,8 +119,8 @@ def check_rest(namespace: Namespace, now_ms: int) -> None:
     """When nothing is under way, nobody who could be served waits."""
     if namespace.directory.loads:
         raise Violation("a load was asked and is not under way")
-    for link_id, link in namespace.receivers.items():
-        queue = namespace.received_from[link_id]
+    for link_id, link in namespace.links.receivers.by_number.items():
+        queue = namespace.links.received_from[link_id]
         is_free = not link.is_deaf and queue.share is None and link.locked_count < limits.UNSETTLED_PER_LINK_MAX
         if is_free and link.handed_count < link.limit and link.lane.window.may_have_more():
             raise Violation(f"{queue.path}: the link {link_id} asks for messages, and they wait")

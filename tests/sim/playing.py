@@ -275,7 +275,7 @@ class Play:
             return
         link_id = self.dice.chance.choice(list(self.house.receivers))
         link = self.house.receivers[link_id]
-        known = self.house.namespace.receivers.get(link_id)
+        known = self.house.namespace.links.receivers.by_number.get(link_id)
         link.limit = (0 if known is None else known.handed_count) + self.dice.chance.choice((0, 1, 5, 40))
         asks = self.dice.chance.choice((NOT_ASKED, ASKS_MORE, ASKS_AGAIN, ASKS_NOTHING))
         self.say(Credit(link_id, link.limit, self.dice.hit(0.2), asks))

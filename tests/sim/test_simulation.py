@@ -257,7 +257,9 @@ class World:
             self.play_send()
         elif roll < 0.45 and self.receivers:
             link_id = self.chance.choice(list(self.receivers))
-            self.receivers[link_id] = self.namespace.receivers[link_id].handed_count + self.chance.randint(0, 40)
+            self.receivers[link_id] = self.namespace.links.receivers.by_number[
+                link_id
+            ].handed_count + self.chance.randint(0, 40)
             self.apply([Credit(link_id, self.receivers[link_id], self.chance.random() < 0.2)])
         elif roll < 0.75 and self.held:
             self.play_settle()
@@ -294,7 +296,7 @@ class World:
         self.apply([UpdateEntity(self.number(), "q", settings)])
         self.sync_all()
         if not settings.may_receive():
-            assert self.namespace.receivers == {}
+            assert self.namespace.links.receivers.by_number == {}
             self.receivers.clear()
 
     def play_fault(self) -> None:
@@ -412,7 +414,10 @@ class World:
         self.apply([RemoveFaults(0, 0)])
         self.sync_all()
         self.apply(
-            [Credit(link_id, self.namespace.receivers[link_id].handed_count, False) for link_id in self.receivers]
+            [
+                Credit(link_id, self.namespace.links.receivers.by_number[link_id].handed_count, False)
+                for link_id in self.receivers
+            ]
         )
         self.sync_all()
         self.now_ms += 20_000 + LOCK_MS
@@ -423,7 +428,7 @@ class World:
         self.held.clear()
         link_id = next(iter(self.receivers))
         for other in self.receivers:
-            handed = self.namespace.receivers[other].handed_count
+            handed = self.namespace.links.receivers.by_number[other].handed_count
             self.apply([Credit(other, handed + (100_000 if other == link_id else 0), False)])
         self.sync_all()
         got = [held.name for held in self.held.values()]

@@ -9,7 +9,7 @@ from spillway.broker.entity import Entity, Usage
 from spillway.broker.faults import Faults
 from spillway.broker.forwarding import Forwarding, refuse_forwards, target_of
 from spillway.broker.incidents import Apart
-from spillway.broker.lane import ReceiverLink
+from spillway.broker.lane import ReceiverLinks
 from spillway.broker.loads import LoadNumberSource, Loads
 from spillway.broker.locks import LockTokens
 from spillway.broker.message_sessions import MessageSessions
@@ -44,7 +44,7 @@ from spillway.model.errors import (
     QuotaExceeded,
     entity_not_found,
 )
-from spillway.model.quotas import Quotas
+from spillway.model.quotas import NO_LIMIT, Quotas
 from spillway.model.records import EntityPut, EntityRow, Record, RulePut, RuleRemoved, RuleRow
 from spillway.model.rules import (
     CorrelationFilter,
@@ -78,7 +78,8 @@ class Directory:
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Entity] = {}
         self.apart: dict[str, Apart] = {}  # by key: out of service after a fault, in none of the three above
-        self.receivers: dict[int, ReceiverLink] = {}  # by link number: those that receive from one of these
+        self.receiver_links = ReceiverLinks()  # those that receive from one of these
+        self.store_bytes = 0  # what all entities hold, if there is a limit to it
         self.faults = Faults(namespace)
         self.last_entity_id = 0
         self.entity_count = 0  # queues and topics
@@ -97,6 +98,13 @@ class Directory:
         """Why `find` has nothing."""
         apart = self.apart.get(entity_key(path)) if self.apart else None
         return entity_not_found(self.namespace, path) if apart is None else apart.error
+
+    def note_store(self, entity: Entity, size_bytes: int, now_ms: int) -> None:
+        """What it holds now counts against the limit of the namespace, if there is one."""
+        if self.quotas.store_mb != NO_LIMIT:
+            self.store_bytes += size_bytes - entity.noted_bytes
+            entity.noted_bytes = size_bytes
+            self.throttle.note_store(self.store_bytes, now_ms)
 
     # -- making -------------------------------------------------------------------------------------------------
 
@@ -289,7 +297,7 @@ class Directory:
 
     def _sessions(self, queue: Queue) -> MessageSessions | None:
         if queue.settings.requires_session and queue.parent is None:
-            return MessageSessions(queue, self.budget, self.receivers)
+            return MessageSessions(queue, self.budget, self.receiver_links)
         return None
 
     def _forwarding(self, queue: Queue) -> Forwarding:

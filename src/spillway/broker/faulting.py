@@ -4,7 +4,6 @@ The namespace asks here before it does what it was asked, if `is_on`. An answer 
 dealt with; False that it goes on as ever, perhaps with answers that come late.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from spillway.broker.commands import (
@@ -38,6 +37,7 @@ from spillway.broker.effects import (
 from spillway.broker.entity import Entity
 from spillway.broker.faults import DELIVER, Faults, PlantedFault
 from spillway.broker.lane import Lane, ReceiverLink
+from spillway.broker.links import Links
 from spillway.broker.message_sessions import session_lock_lost
 from spillway.broker.queue import Queue
 from spillway.broker.slow import Slow
@@ -67,21 +67,10 @@ _UNFIT_FOR_STORING: Final[tuple[str, ...]] = (LOCK_LOST,)
 
 
 class Faulting:
-    """`unlink` makes the namespace forget a link, as if its client had detached it."""
-
-    def __init__(
-        self,
-        directory: Directory,
-        senders: dict[int, Entity],
-        received_from: dict[int, Queue],
-        unlink: Callable[[int, Decided], None],
-    ) -> None:
+    def __init__(self, directory: Directory, links: Links) -> None:
         self.directory = directory
         self.faults: Faults = directory.faults
-        self.senders = senders
-        self.received_from = received_from
-        self.receivers = directory.receivers
-        self.unlink = unlink
+        self.links = links
         self.slow = Slow()
         self.is_on = False
 
@@ -220,7 +209,8 @@ class Faulting:
         return error
 
     def _end(self, to: int, error: BrokerError, decided: Decided) -> None:
-        self.unlink(to, decided)
+        self.on_detach(to)
+        self.links.unlink(to, decided)
         decided.say(Detached(to, error))
 
     def _lose(self, queue: Queue, lane: Lane, lock_tokens: list[bytes], decided: Decided) -> None:
@@ -266,8 +256,8 @@ class Faulting:
 
     def _strike_waiting(self, planted: PlantedFault, decided: Decided) -> None:
         """Receivers that wait with credit have asked before; they are receiving now."""
-        for link_id, queue in list(self.received_from.items()):
-            link = self.receivers.get(link_id)
+        for link_id, queue in list(self.links.received_from.items()):
+            link = self.links.receivers.by_number.get(link_id)
             if link is not None and link.limit > link.handed_count and planted.covers(entity_key(queue.path)):
                 self.on_credit(queue, link, Credit(link_id, link.limit, link.drains), decided)
 
@@ -278,7 +268,7 @@ class Faulting:
         if planted.fault.path == EVERYWHERE:
             decided.say(Restarted(_RESTARTS))
         else:
-            for link_id, entity in [*self.senders.items(), *self.received_from.items()]:
+            for link_id, entity in [*self.links.senders.items(), *self.links.received_from.items()]:
                 if planted.covers(entity_key(entity.path)):
                     self._end(link_id, DetachForced(_RESTARTS), decided)
         for queue in self.directory.queues.values():
@@ -313,7 +303,7 @@ class Faulting:
             link.is_deaf = False
             link.limit = link.withheld_limit
             link.drains = link.withheld_drains
-            queue = self.received_from.get(link_id)
+            queue = self.links.received_from.get(link_id)
             if queue is not None:
                 queue.touch_lane(link.lane, decided)
         planted.deaf = {}

@@ -24,6 +24,19 @@ class ReceiverLink(Holder):
         self.asked_at = 0  # `handed_count` when it began
 
 
+class ReceiverLinks:
+    """All receiving links of a namespace, by their number. Who makes or ends one says so here."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, ReceiverLink] = {}
+
+    def add(self, link: ReceiverLink) -> None:
+        self.by_number[link.link_id] = link
+
+    def remove(self, link_id: int) -> ReceiverLink | None:
+        return self.by_number.pop(link_id, None)
+
+
 class Receivers:
     def __init__(self) -> None:
         self.links: list[ReceiverLink] = []

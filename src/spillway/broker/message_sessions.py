@@ -11,7 +11,7 @@ until somebody else wants the session.
 from spillway.broker.commands import AttachReceiver, GetSessionState, ListSessions, Request
 from spillway.broker.decided import Decided
 from spillway.broker.effects import Attached, Detached, Failed, Refused, SessionNames, SessionState
-from spillway.broker.lane import Lane, ReceiverLink
+from spillway.broker.lane import Lane, ReceiverLink, ReceiverLinks
 from spillway.broker.loads import LoadStep
 from spillway.broker.locks import LockShare
 from spillway.broker.queue import Queue, Sessions
@@ -42,11 +42,11 @@ class Waiting:
 
 
 class MessageSessions(Sessions):
-    def __init__(self, queue: Queue, budget: ResidentBudget, receivers: dict[int, ReceiverLink]) -> None:
+    def __init__(self, queue: Queue, budget: ResidentBudget, links: ReceiverLinks) -> None:
         super().__init__()
         self.queue = queue
         self.budget = budget
-        self.receivers = receivers  # of the namespace, by link number
+        self.links = links  # of the namespace
         self.waiting: dict[int, Waiting] = {}  # by link number, the first to come in front
         self.waiting_until_ms = 0  # none of them is given up before this; 0: nobody waits
         self.refills = SessionRefills(queue)
@@ -95,7 +95,7 @@ class MessageSessions(Sessions):
         session.receivers.add(link)
         self.locked[session_id] = session
         self.ending[session_id] = session
-        self.receivers[attach.link_id] = link
+        self.links.add(link)
         queue.metered(decided).count(SESSION)
         decided.say(Attached(attach.link_id, session_id, session.locked_until_ms))
 
@@ -261,7 +261,7 @@ class MessageSessions(Sessions):
         """The receiver hears that its session is gone."""
         error = session_lock_lost(self.queue, lane.session_id or "")
         for link in lane.receivers.links:
-            self.receivers.pop(link.link_id, None)
+            self.links.remove(link.link_id)
             self.queue.end_call(link, decided)
             decided.say(Detached(link.link_id, error))
         self._close(lane, has_returned, decided)
