@@ -26,6 +26,7 @@ from spillway.broker.commands import (
     UpdateDisposition,
 )
 from spillway.broker.effects import (
+    AccessChanged,
     Attached,
     Deliver,
     Descriptions,
@@ -343,7 +344,7 @@ def test_who_asks_for_it_meanwhile_hears_why_and_that_it_is_worth_another_try(ho
 
 def test_it_can_be_deleted_and_made_anew(house: House) -> None:
     house.send("q", message(b"1"))
-    assert [type(effect) for effect in apart(house).apply(DeleteEntity(60, "q"))] == [Done]
+    assert [type(effect) for effect in apart(house).apply(DeleteEntity(60, "q"))] == [AccessChanged, Done]
     house.step(WAIT_MS)
     house.create(QUEUE, "q")
     assert house.bodies("q") == []

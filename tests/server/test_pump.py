@@ -1,18 +1,21 @@
 """The line from commands to spoken effects, with the real core and a real journal."""
 
 import asyncio
+import base64
 
 import pytest
 
 from spillway.broker.commands import AttachReceiver, AttachSender, Command, CreateEntity, Credit, Detach, Peek, Send
 from spillway.broker.effects import Attached, Deliver, Done, Failed, Messages, SendSettled
 from spillway.model import limits
+from spillway.model.access import SEND, AccessRule
 from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.errors import EntityAlreadyExists, ServerBusy
 from spillway.testing.core import message
 from tests.server.doubles import Bench, RecordedSocket, ScriptedPeer
 
 SENDER, RECEIVER = 101, 102
+KEY = base64.b64encode(b"1" * 32).decode()
 
 
 @pytest.fixture
@@ -48,6 +51,22 @@ async def receiver(bench: Bench, credit: int, link_id: int = RECEIVER) -> tuple[
 
 def send(delivery_id: int, link_id: int = SENDER, body: bytes = b"hello") -> Send:
     return Send(link_id, delivery_id, [message(body)], False, len(body))
+
+
+async def test_shared_access_rules_act_only_when_they_are_durable_and_before_the_answer(bench: Bench) -> None:
+    """A right that a power cut would take away again was never given."""
+    heard: list[str] = []
+    bench.pump.on_access_changed = lambda scope, rules: heard.append(f"{scope} {[rule.name for rule in rules]}")
+    settings = EntitySettings()
+    settings.access_rules = [AccessRule("own", SEND, KEY, KEY)]
+    bench.journal.is_held = True
+    asked = asyncio.ensure_future(bench.pump.ask(lambda number: CreateEntity(number, QUEUE, "ruled", settings)))
+    await bench.settle()
+    assert heard == []
+    bench.journal.let_go()
+    asked.add_done_callback(lambda _: heard.append("answered"))
+    await bench.settle()
+    assert heard == ["ruled ['own']", "answered"]
 
 
 async def test_a_send_is_answered_only_when_its_turn_is_durable(bench: Bench) -> None:

@@ -16,7 +16,7 @@ from spillway.broker.commands import (
 )
 from spillway.broker.decided import Decided, Touchable
 from spillway.broker.directory import Directory
-from spillway.broker.effects import Detached, Failed, Refused, SendSettled, Settled
+from spillway.broker.effects import AccessChanged, Detached, Failed, Refused, SendSettled, Settled
 from spillway.broker.entity import Entity
 from spillway.broker.incidents import Apart, Incident, Incidents, Restorer, apart_of, families_of, undo
 from spillway.broker.ledger import Ledger
@@ -177,11 +177,11 @@ class Containment(Restorer):
 
     def delete_apart(self, apart: Apart, decided: Decided) -> None:
         group: list[Record] = []
-        for entity_id, path in apart.paths.items():
+        for entity_id in apart.paths:
             group.append(EntityRemoved(entity_id))
-            self.directory.book.put(entity_key(path), [])
             tally = apart.tallies.get(entity_id)
             if tally is not None:
                 self.ledger.forget(tally, decided.turn)
         self.incidents.remove(apart)
         decided.remember(group)
+        decided.say(AccessChanged(entity_key(apart.path), []))  # if it had any, nobody knows

@@ -5,6 +5,7 @@ A queue or subscription comes and goes with its dead-letter queue, a topic with 
 
 from spillway.broker.decided import Decided
 from spillway.broker.duplicates import Duplicates, IdBudget
+from spillway.broker.effects import AccessChanged
 from spillway.broker.entity import Entity, Usage
 from spillway.broker.faults import Faults
 from spillway.broker.forwarding import Forwarding, refuse_forwards, target_of
@@ -21,7 +22,7 @@ from spillway.broker.throttle import Share, Throttle
 from spillway.broker.topic import PropertyAccess, Subscription, Topic
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
-from spillway.model.access import AccessBook, access_rules_problem
+from spillway.model.access import AccessRule, access_rules_problem
 from spillway.model.entity import (
     DEAD_LETTER_QUEUE,
     QUEUE,
@@ -58,13 +59,8 @@ from spillway.model.rules import (
 
 
 class Directory:
-    """`book` has the shared access rules of the namespace; those of its entities are kept in it."""
-
-    def __init__(
-        self, namespace: str, tokens: LockTokens, access: PropertyAccess, quotas: Quotas, book: AccessBook
-    ) -> None:
+    def __init__(self, namespace: str, tokens: LockTokens, access: PropertyAccess, quotas: Quotas) -> None:
         self.namespace = namespace
-        self.book = book
         self.tokens = tokens
         self.access = access
         self.quotas = quotas
@@ -99,6 +95,14 @@ class Directory:
         apart = self.apart.get(entity_key(path)) if self.apart else None
         return entity_not_found(self.namespace, path) if apart is None else apart.error
 
+    def access_rules(self) -> dict[str, list[AccessRule]]:
+        """By key: the shared access rules of every entity that has some."""
+        found: dict[str, list[AccessRule]] = {}
+        for entity in self.by_id.values():
+            if entity.settings.access_rules and not entity.is_part and not isinstance(entity, Subscription):
+                found[entity_key(entity.path)] = entity.settings.access_rules
+        return found
+
     def note_store(self, entity: Entity, size_bytes: int, now_ms: int) -> None:
         """What it holds now counts against the limit of the namespace, if there is one."""
         if self.quotas.store_mb != NO_LIMIT:
@@ -129,6 +133,8 @@ class Directory:
             self._add_dead_letters(entity_id + 1, queue)
             made = queue
         decided.touch(made)  # something in it may fall due
+        if settings.access_rules and not isinstance(made, Subscription):
+            decided.say(AccessChanged(entity_key(path), settings.access_rules))
         group = self._puts_of(made)
         if isinstance(made, Subscription):
             made.rules.compiled = compiled
@@ -250,7 +256,6 @@ class Directory:
             queue = Queue(entity_id, path, settings, None, self.tokens, self.budget, loads, Usage())
             queue.share = self._share_for(path, settings)
             self.entity_count += 1
-            self.book.put(entity_key(path), settings.access_rules)
         return self._enter(queue, loads)
 
     def _add_dead_letters(self, entity_id: int, parent: Queue) -> Queue:
@@ -271,7 +276,6 @@ class Directory:
         self._detect_duplicates(topic)
         self.topics[entity_key(path)] = topic
         self.by_id[entity_id] = topic
-        self.book.put(entity_key(path), settings.access_rules)
         return topic
 
     def _share_for(self, path: str, settings: EntitySettings) -> Share | None:
@@ -356,14 +360,14 @@ class Directory:
         settings.created_ms = entity.settings.created_ms
         settings.updated_ms = decided.now_ms
         settings.rules = entity.settings.rules
+        if not isinstance(entity, Subscription) and (settings.access_rules or entity.settings.access_rules):
+            decided.say(AccessChanged(entity_key(entity.path), settings.access_rules))
         for changed in self.with_dead_letters(entity):
             changed.settings = settings
             decided.touch(changed)
             if isinstance(changed, Queue):
                 changed.drop_locks(decided)
                 self._change_forwarding(changed, decided)
-        if not isinstance(entity, Subscription):
-            self.book.put(entity_key(entity.path), settings.access_rules)
         if entity.duplicates is not None:
             entity.duplicates.change(settings, decided.now_ms)
         self.remember(entity, decided)

@@ -1,5 +1,6 @@
 """What the broker wants said or done. Spoken only once the turn that decided it is durable; `Load` at once."""
 
+from spillway.model.access import AccessRule
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import BrokerError
 from spillway.model.faults import FaultReport
@@ -216,6 +217,15 @@ class Load(Effect):
     def __init__(self, load_id: int, query: Query) -> None:
         super().__init__(load_id)
         self.query = query
+
+
+class AccessChanged(Effect):
+    """An entity has these shared access rules from now on, and no others. Not for a link: for whoever checks rights."""
+
+    def __init__(self, scope: str, rules: list[AccessRule]) -> None:
+        super().__init__(0)
+        self.scope = scope
+        self.rules = rules
 
 
 class Report(Effect):

@@ -2,7 +2,7 @@
 
 from spillway.broker.decided import Decided
 from spillway.broker.directory import Directory
-from spillway.broker.effects import SendSettled
+from spillway.broker.effects import AccessChanged, SendSettled
 from spillway.broker.entity import Entity
 from spillway.broker.forwarding import refuse_forwarded
 from spillway.broker.ledger import Ledger
@@ -48,7 +48,8 @@ class Lifecycle:
     def _forget(self, entity: Entity, decided: Decided) -> None:
         """For good: what was counted of it stays, under its name."""
         self.take_out(entity, entity_not_found(self.directory.namespace, entity.path), decided)
-        self.directory.book.put(entity_key(entity.path), [])
+        if entity.settings.access_rules and not entity.is_part:
+            decided.say(AccessChanged(entity_key(entity.path), []))
         if entity.tally is not None:
             self.ledger.forget(entity.tally, decided.turn)
 

@@ -42,7 +42,6 @@ from spillway.broker.settling import Settling
 from spillway.broker.sweeps import SweepDue, SweepExpired
 from spillway.broker.timers import Timers
 from spillway.broker.topic import PropertyAccess
-from spillway.model.access import AccessBook
 from spillway.model.entity import FOR_EVER_MS, entity_key
 from spillway.model.ledger import unpack_tally
 from spillway.model.message import NEVER
@@ -60,7 +59,6 @@ class Namespace:
         token_seed: bytes,
         access: PropertyAccess | None = None,
         quotas: Quotas | None = None,
-        book: AccessBook | None = None,
     ) -> None:
         self.name = name
         self.quotas = quotas or Quotas()
@@ -69,7 +67,6 @@ class Namespace:
             LockTokens(token_seed),
             access or PropertyAccess(),
             self.quotas,
-            AccessBook() if book is None else book,
         )
         self.throttle = self.directory.throttle
         self.directory.last_entity_id = catalogue.last_entity_id

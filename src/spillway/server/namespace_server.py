@@ -88,9 +88,12 @@ class NamespaceServer:
         self.created_ms = catalogue.created_ms or self.clock.now_ms()
         quotas = options.quotas
         self.budget = budget or namespace_budget(process_budget(quotas), 1)
-        self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess(), quotas, rights.book)
+        self.core = Namespace(options.name, catalogue, os.urandom(8), EncodedAccess(), quotas)
+        for scope, rules in self.core.directory.access_rules().items():
+            rights.book.put(scope, rules)
         self.audit = AuditLog(options.name, rights.book, self.clock)
         self.pump = Pump(options.name, self.core, journal, self.clock, self.numbers, self.loop, on_fatal)
+        self.pump.on_access_changed = rights.book.put
         self.pump.pending_bytes_pause = quotas.pending_bytes_pause()
         self.pump.frames_per_second = quotas.frames_per_second
         self.lobby = Lobby(quotas.connections_without_token)

@@ -15,8 +15,9 @@ from typing import Final, Protocol
 from spillway.broker.commands import Command, DiskMeasured, Loaded, Request, SaveLedger, Undelivered
 from spillway.broker.decided import Decided
 from spillway.broker.disk_room import FULL, LOW, PLENTY, level_of
-from spillway.broker.effects import Answer, Deliver, Dropped, Effect, Load, Report, Restarted
+from spillway.broker.effects import AccessChanged, Answer, Deliver, Dropped, Effect, Load, Report, Restarted
 from spillway.model import limits
+from spillway.model.access import AccessRule
 from spillway.model.budget import Account
 from spillway.model.errors import BrokerError, ConnectionForced
 from spillway.model.quotas import NO_LIMIT
@@ -158,6 +159,7 @@ class Pump:
         self.timer_due_ms = 0
         self.ticker: Timer | None = None
         self.waiters: list[asyncio.Future[None]] = []  # told after every turn
+        self.on_access_changed: Callable[[str, list[AccessRule]], None] | None = None  # rules that are durable
         self.on_tick: list[Callable[[int], None]] = []  # who else wants to be called once a second
         self.on_turn: list[Callable[[int], None]] = []  # and after every turn
 
@@ -349,6 +351,9 @@ class Pump:
             log.log(logging.ERROR if effect.is_alarm else logging.INFO, "namespace=%s %s", self.name, effect.text)
         elif isinstance(effect, Restarted):
             self.close_all(effect.text)
+        elif isinstance(effect, AccessChanged):
+            if self.on_access_changed is not None:
+                self.on_access_changed(effect.scope, effect.rules)
         else:
             self.give_back(effect, None)
 
