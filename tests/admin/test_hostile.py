@@ -1,4 +1,4 @@
-"""Strangers, bad XML, bad HTTP and bad names: a clear refusal, nothing made, nothing held (B15, B16, B17, B20, B22)."""
+"""Strangers, bad XML, HTTP and names: a clear refusal, nothing made, nothing held (bad input B15 to B17, B20, B22)."""
 
 import contextlib
 import gzip

@@ -1,4 +1,4 @@
-"""Duplicate detection: what is dropped, what is not, and for how long (contract H15, reliability H11)."""
+"""Duplicate detection: what is dropped, what is not, and for how long (contract H15)."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Every kind of bad Config.json, as whoever starts a broker with it sees it: fault table row B23.
+"""Every kind of bad Config.json, as whoever starts a broker with it sees it (bad input B23).
 
 One line on stderr that names the file, status 2, and nothing was started: no data directory, no port.
 """

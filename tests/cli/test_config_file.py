@@ -1,4 +1,4 @@
-"""The emulator's Config.json: what is read from it, and one line for each mistake (fault table row B23)."""
+"""The emulator's Config.json: what is read from it, and one line for each mistake (bad input B23)."""
 
 import json
 import os

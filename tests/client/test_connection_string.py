@@ -1,4 +1,4 @@
-"""Connection strings: what they say, and that none of their mistakes shows the key (reliability B24)."""
+"""Connection strings: what they say, and that none of their mistakes shows the key (bad input B24)."""
 
 import socket
 import string

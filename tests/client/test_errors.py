@@ -1,11 +1,11 @@
-"""One exception for every condition of the wire contract (section 9)."""
+"""One exception for every condition of docs/wire.md, "Error conditions"."""
 
 import pytest
 
 from spillway.amqp.errors import AmqpError
 from spillway.client import errors
 
-# The conditions, our exception, and whether trying again helps: the Python column of wire-contract 9, where a lock or
+# The conditions, our exception, and whether trying again helps: the Python column of that table, where a lock or
 # message that is gone stays gone.
 ROWS = [
     ("amqp:not-found", errors.EntityNotFound, False),

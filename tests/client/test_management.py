@@ -1,4 +1,4 @@
-"""Management calls: what they ask, how answers and refusals are read (wire-contract 8)."""
+"""Management calls: what they ask, how answers and refusals are read (docs/wire.md, "Management requests")."""
 
 import asyncio
 import uuid

@@ -121,7 +121,7 @@ def test_a_message_id_may_have_any_of_its_four_types(message_id: object, text: s
 
 @pytest.mark.parametrize("message_id", [None, "", b""])
 @pytest.mark.parametrize("subject", [None, "s"])
-def test_trap_7_a_message_without_an_id_is_given_one(message_id: object, subject: str | None) -> None:
+def test_a_message_without_an_id_is_given_one(message_id: object, subject: str | None) -> None:
     body = encode_amqp_value({"k": Int(1)})
     raw = encode_message(
         header=Header(ttl_ms=5),
@@ -341,7 +341,7 @@ def test_a_batch_of_too_many_messages_is_refused() -> None:
         admit_transfer(batch_of(*[b""] * 4_501), BATCH_FORMAT, Tracking())
 
 
-def test_trap_15_a_batch_may_be_a_little_larger_than_a_message() -> None:
+def test_a_batch_may_be_a_little_larger_than_a_message() -> None:
     payload = batch_of(*[body_message(b"x" * 65_500) for _ in range(4)])
     assert limits.MESSAGE_BYTES_MAX < len(payload) < limits.MESSAGE_BYTES_MAX + limits.BATCH_SLACK_BYTES
     assert len(admit_transfer(payload, BATCH_FORMAT, Tracking())) == 4

@@ -1,4 +1,4 @@
-"""put-token, and what becomes of links when a token ends (wire-contract section 3, traps 6, 8, 13)."""
+"""put-token, and what becomes of links when a token ends (docs/wire.md, "Tokens")."""
 
 import re
 import uuid
@@ -43,7 +43,7 @@ def status(answer: Answer) -> tuple[object, str]:
     return answer.properties["status-code"], text
 
 
-def test_trap_6_a_valid_token_is_accepted_with_202_whatever_type_it_claims() -> None:
+def test_a_valid_token_is_accepted_with_202_whatever_type_it_claims() -> None:
     visit = Visit()
     answer = visit.put_token()
     assert answer.properties == {"status-code": 202, "status-description": "Accepted"}
@@ -52,7 +52,7 @@ def test_trap_6_a_valid_token_is_accepted_with_202_whatever_type_it_claims() -> 
 
 
 @pytest.mark.parametrize("message_id", [uuid.uuid4(), "text-id", b"bin"])
-def test_trap_13_the_correlation_id_is_the_message_id_in_the_same_type(message_id: object) -> None:
+def test_the_correlation_id_is_the_message_id_in_the_same_type(message_id: object) -> None:
     visit = Visit()
     out, _ = visit.pair("$cbs")
     visit.ask(out, {"operation": "put-token", "name": "sb://localhost/q"}, sas_token(), message_id)

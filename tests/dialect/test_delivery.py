@@ -135,7 +135,7 @@ def test_a_locked_delivery_carries_its_token_and_the_brokers_annotations_in_thei
     assert type(annotations["x-opt-message-state"]) is Int
 
 
-def test_trap_10_the_tag_is_the_guid_and_the_annotation_its_uuid() -> None:
+def test_the_tag_is_the_guid_and_the_annotation_its_uuid() -> None:
     assert network_uuid(TOKEN) == uuid.UUID(bytes_le=TOKEN).bytes
     assert network_uuid(network_uuid(TOKEN)) == TOKEN
 

@@ -1,4 +1,4 @@
-"""Every queue operation of `$management`, asked and answered (wire-contract section 8)."""
+"""Every queue operation of `$management`, asked and answered (docs/wire.md, "Management requests")."""
 
 import re
 import uuid

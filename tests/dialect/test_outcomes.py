@@ -1,4 +1,4 @@
-"""Every row of the settlement table, both directions (wire-contract section 7)."""
+"""Every row of the settlement table, both directions (docs/wire.md, "Settlement")."""
 
 import uuid
 
@@ -114,11 +114,11 @@ def test_a_transactional_state_is_refused() -> None:
     ("kind", "outcome"),
     [(COMPLETE, Accepted), (ABANDON, Modified), (DEFER, Modified), (DEAD_LETTER, Rejected), (RELEASE, Released)],
 )
-def test_trap_3_the_echo_is_the_outcome_that_was_asked_for(kind: int, outcome: type[DeliveryState]) -> None:
+def test_the_echo_is_the_outcome_that_was_asked_for(kind: int, outcome: type[DeliveryState]) -> None:
     assert type(echo_of(kind)) is outcome
 
 
-def test_trap_2_a_dead_letter_is_echoed_without_an_error() -> None:
+def test_a_dead_letter_is_echoed_without_an_error() -> None:
     echo = echo_of(DEAD_LETTER)
     assert isinstance(echo, Rejected)
     assert echo.error is None

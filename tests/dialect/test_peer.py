@@ -358,7 +358,7 @@ def test_a_message_over_256_kib_is_rejected_with_its_size_and_the_link_lives(siz
     assert visit.has_command(Send)
 
 
-def test_trap_15_a_batch_has_a_kibibyte_of_slack() -> None:
+def test_a_batch_has_a_kibibyte_of_slack() -> None:
     visit = Sending()
     inner = b"".join(encode_data(body_message(b"x" * 65_500)) for _ in range(4))
     payload = encode_message(body=inner)
@@ -369,7 +369,7 @@ def test_trap_15_a_batch_has_a_kibibyte_of_slack() -> None:
     assert visit.error().condition == "amqp:link:message-size-exceeded"
 
 
-def test_trap_11_a_sender_that_ignores_its_credit_is_served_and_topped_up() -> None:
+def test_a_sender_that_ignores_its_credit_is_served_and_topped_up() -> None:
     visit = Sending()
     for number in range(limits.LINK_CREDIT + 50):
         visit.link.send(b"%d" % number, body_message(), True)
@@ -858,7 +858,7 @@ def test_a_fault_of_ours_closes_this_connection_and_is_raised_to_its_owner() -> 
 
 
 def test_frames_after_the_end_of_their_session_are_ignored() -> None:
-    """Trap 14: Python ends its session, then detaches its management links."""
+    """Python ends its session, then detaches in it (docs/wire.md, "Frames come after the end")."""
     visit = welcome()
     out, back = visit.pair("q/$management")
     detaches = []

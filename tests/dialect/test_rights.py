@@ -1,4 +1,4 @@
-"""Tokens and rules: what is let in, what is not, and that no text gives a secret away (B20, S2, S16)."""
+"""Tokens and rules: what is let in, what is not, and that no text gives a secret away (bad input B20)."""
 
 import base64
 import hashlib

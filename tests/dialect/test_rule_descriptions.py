@@ -1,4 +1,4 @@
-"""Rules as clients write and read them: maps one way, described lists the other (wire-contract 8.11-8.13)."""
+"""Rules as clients write and read them: maps and described lists (docs/wire.md, "Rules over management")."""
 
 import uuid
 from collections.abc import Callable
@@ -150,7 +150,7 @@ def test_the_name_of_a_rule_to_remove_is_a_string() -> None:
 
 # -- listed -----------------------------------------------------------------------------------------------------------
 
-# Descriptors as eight-byte ulongs: rules and actions 0x137_0000_000x, filters one nibble shorter (trap 9).
+# Descriptors as eight-byte ulongs (docs/wire.md, "Filters are a digit shorter than actions").
 RULE = "00 80 0000013700000004"
 EMPTY_ACTION = "00 80 0000013700000005 45"
 CREATED = "83 0000018bcfe56800"

@@ -1,4 +1,4 @@
-"""A process that may have 256 MB, and producers faster than its disk: they wait or are told so, and it lives (F10)."""
+"""A process that may have 256 MB, and producers faster than its disk: they wait or are told so, and it lives."""
 
 import asyncio
 import resource

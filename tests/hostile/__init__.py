@@ -1,1 +1,1 @@
-"""Bad input against a live broker: reliability rows B1 to B14, stalled clients, floods, and a fuzzer of live frames."""
+"""Bad input against a live broker (bad input B1 to B14), stalled clients, floods, and a fuzzer of live frames."""

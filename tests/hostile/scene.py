@@ -16,7 +16,7 @@ from tests.tools.broker_process import BrokerProcess
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MIB = 1024 * 1024
-GROWTH_BYTES_MAX = 64 * MIB  # over the whole run (reliability section 3)
+GROWTH_BYTES_MAX = 64 * MIB  # over the whole run
 KEPT = "kept"
 KEPT_COUNT = 50
 NEIGHBOURS = "neighbours"

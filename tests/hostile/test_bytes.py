@@ -1,4 +1,4 @@
-"""Headers, frames and encodings that are none (reliability B1 to B5, B13), before login and after."""
+"""Headers, frames and encodings that are none (bad input B1 to B5, B13), before login and after."""
 
 import pytest
 
@@ -15,7 +15,7 @@ INVALID = "amqp:invalid-field"
 U32_MAX = 2**32 - 1
 
 
-# -- B1
+# -- bad input B1
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_b01_sasl_frames_that_are_none_end_the_connection(attacked: Scene) -> No
             attacker.hear_end()
 
 
-# -- B2
+# -- bad input B2
 
 
 def frame_header(size: int, offset: int = 2, kind: int = 0, channel: int = 0) -> bytes:
@@ -118,7 +118,7 @@ def test_b02_a_sasl_frame_after_sasl_is_a_framing_error(attacked: Scene) -> None
         attacker.closes_with(FRAMING)
 
 
-# -- B3
+# -- bad input B3
 
 
 VALID_FRAMES = {
@@ -153,7 +153,7 @@ def test_b03_a_frame_cut_at_any_byte_is_an_error_or_waited_for(attacked: Scene, 
             attacker.say(frame[:size])
 
 
-# -- B4
+# -- bad input B4
 
 
 def described(code: int, *fields: bytes) -> bytes:
@@ -243,7 +243,7 @@ def test_b04_many_elements_are_allowed_to_those_who_are_known_and_to_no_others(a
         attacker.closes_with(DECODE)
 
 
-# -- B5
+# -- bad input B5
 
 
 BAD_SIZES = {
@@ -297,7 +297,7 @@ def test_b05_what_is_no_performative_is_a_decode_error(attacked: Scene, body: by
         attacker.closes_with(DECODE)
 
 
-# -- B13
+# -- bad input B13
 
 
 BAD_TEXT = {

@@ -1,4 +1,4 @@
-"""Messages over the limits, and messages that nobody could read again (reliability B12, B14); tokens (B20)."""
+"""Messages over the limits, and messages that nobody could read again (bad input B12, B14); tokens (bad input B20)."""
 
 import random
 import time
@@ -53,7 +53,7 @@ def is_accepted(attacker: Attacker, delivery_id: int) -> None:
     assert attacker.hear(Disposition).state == Accepted()
 
 
-# -- B12
+# -- bad input B12
 
 
 @pytest.mark.parametrize(("size", "frame_bytes"), [(300_000, 60_000), (300_000, 30), (40 * MIB, 65_000)])
@@ -144,7 +144,7 @@ def test_b12_batches_of_nothing_of_rubbish_and_of_too_many_are_refused(attacked:
         is_accepted(attacker, 11)
 
 
-# -- B14
+# -- bad input B14
 
 
 def test_b14_whatever_is_let_in_both_sdks_decoders_can_read_as_it_is_delivered(attacked: Scene) -> None:
@@ -185,7 +185,7 @@ def test_b14_whatever_is_let_in_both_sdks_decoders_can_read_as_it_is_delivered(a
         decode_payload(memoryview(delivered))
 
 
-# -- B20, over the wire: the table of signatures is tested with the rights
+# -- bad input B20, over the wire: the table of signatures is tested with the rights
 
 
 def cbs(attacker: Attacker) -> Attacker:

@@ -1,4 +1,4 @@
-"""Clients that stop reading, never ask, vanish, or never say who they are (reliability F25, F27 to F30)."""
+"""Clients that stop reading, never ask, vanish, or never say who they are."""
 
 import asyncio
 import contextlib
@@ -35,10 +35,10 @@ def fill(attacker: Attacker, count: int, size: int) -> None:
         seen += (settled.last if settled.last is not None else settled.first) - settled.first + 1
 
 
-# -- F27
+# -- stops reading
 
 
-def test_f27_receivers_that_never_grant_credit_cost_at_most_64_kib_each(attacked: Scene) -> None:
+def test_receivers_that_never_grant_credit_cost_at_most_64_kib_each(attacked: Scene) -> None:
     before = attacked.growth_bytes
     with attacked.attacker().open().begin().attach_sender() as attacker:
         fill(attacker, 50, 10_000)
@@ -50,7 +50,7 @@ def test_f27_receivers_that_never_grant_credit_cost_at_most_64_kib_each(attacked
         assert attacked.growth_bytes - before < LINKS * 64 * 1024
 
 
-def test_f27_receivers_whose_session_takes_nothing_are_given_nothing_and_others_are(attacked: Scene) -> None:
+def test_receivers_whose_session_takes_nothing_are_given_nothing_and_others_are(attacked: Scene) -> None:
     with attacked.attacker().open().begin().attach_sender(0, BYTES) as attacker:
         attacker.begin(1, incoming_window=0)
         attacker.attach_receiver(1, BYTES, channel=1)
@@ -64,10 +64,10 @@ def test_f27_receivers_whose_session_takes_nothing_are_given_nothing_and_others_
         assert attacker.hear(Disposition).settled
 
 
-# -- F28
+# -- stops taking
 
 
-def test_f28_a_client_that_stops_reading_gets_no_more(attacked: Scene) -> None:
+def test_a_client_that_stops_reading_gets_no_more(attacked: Scene) -> None:
     """400 messages of 60 KB are there for it, with credit for all, and it reads none."""
     with attacked.attacker().open().begin().attach_sender() as attacker:
         fill(attacker, 400, 60_000)
@@ -79,10 +79,10 @@ def test_f28_a_client_that_stops_reading_gets_no_more(attacked: Scene) -> None:
         assert attacked.growth_bytes - before < 24 * MIB, "more than its share waits for it"
 
 
-# -- F29
+# -- comes and goes
 
 
-def test_f29_connections_that_come_and_go_leave_no_file_and_no_memory(attacked: Scene) -> None:
+def test_connections_that_come_and_go_leave_no_file_and_no_memory(attacked: Scene) -> None:
     files = attacked.open_files
     before = attacked.growth_bytes
     for number in range(600):
@@ -98,7 +98,7 @@ def test_f29_connections_that_come_and_go_leave_no_file_and_no_memory(attacked: 
     assert attacked.growth_bytes - before < 8 * MIB
 
 
-# -- F30 and F25: in this process, where time can be moved
+# -- never says who it is, or vanishes: in this process, where time can be moved
 
 
 class Moved:
@@ -142,7 +142,7 @@ async def moved() -> AsyncIterator[Moved]:
 
 
 @pytest.mark.parametrize("says_close", [True, False], ids=["by a close", "by the end of its stream"])
-async def test_f28_a_client_that_leaves_and_never_reads_the_rest_is_cut_off(moved: Moved, says_close: bool) -> None:
+async def test_a_client_that_leaves_and_never_reads_the_rest_is_cut_off(moved: Moved, says_close: bool) -> None:
     attacker = await asyncio.to_thread(stalled, moved.port)
     connections = moved.server.pump.connections
     await moved.until(lambda: not next(iter(connections)).peer.has_commands)
@@ -187,7 +187,7 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
     [(b"", limits.HEADER_TIMEOUT_MS), (b"AM", limits.HEADER_TIMEOUT_MS), (SASL_HEADER, limits.TOKEN_TIMEOUT_MS)],
     ids=["silent", "half a header", "no token"],
 )
-async def test_f30_sockets_that_do_not_log_in_are_dropped_in_time(moved: Moved, first: bytes, patience_ms: int) -> None:
+async def test_sockets_that_do_not_log_in_are_dropped_in_time(moved: Moved, first: bytes, patience_ms: int) -> None:
     held_open = await held(moved, 100, first)
     lobby = moved.server.lobby
     row = lobby.strangers if first == SASL_HEADER else lobby.silent
@@ -202,7 +202,7 @@ async def test_f30_sockets_that_do_not_log_in_are_dropped_in_time(moved: Moved, 
     await moved.until(lambda: len(moved.server.lobby) == 0 and not moved.server.pump.connections)
 
 
-async def test_f30_a_flood_of_strangers_pushes_out_its_own_and_not_the_client_that_comes_next(moved: Moved) -> None:
+async def test_a_flood_of_strangers_pushes_out_its_own_and_not_the_client_that_comes_next(moved: Moved) -> None:
     held_open = await held(moved, 400, SASL_HEADER)
     lobby = moved.server.lobby
     await moved.until(lambda: not lobby.silent and 150 < len(lobby.strangers) <= 200)
@@ -221,7 +221,7 @@ async def test_f30_a_flood_of_strangers_pushes_out_its_own_and_not_the_client_th
         writer.close()
 
 
-async def test_f25_a_peer_that_has_vanished_is_let_go_after_twice_its_idle_time(moved: Moved) -> None:
+async def test_a_peer_that_has_vanished_is_let_go_after_twice_its_idle_time(moved: Moved) -> None:
     text = f"Endpoint=sb://localhost:{moved.port};SharedAccessKeyName=RootManageSharedAccessKey;"
     text += f"SharedAccessKey={DEVELOPMENT_KEY};UseDevelopmentEmulator=true"
     client = await connect(text, operation_timeout=5)

@@ -1,4 +1,4 @@
-"""Performatives in the wrong place, and numbers that mean nothing (reliability B6 to B10)."""
+"""Performatives in the wrong place, and numbers that mean nothing (bad input B6 to B10)."""
 
 import contextlib
 import time
@@ -33,7 +33,7 @@ U32_MAX = 2**32 - 1
 STORM = 10_000
 
 
-# -- B6
+# -- bad input B6
 
 
 @pytest.mark.parametrize("body", [sender(), flow(None, None), accept(0), Detach(0), End(), Transfer(0, 0, b"t", 0)])
@@ -105,7 +105,7 @@ def test_b06_a_stranger_that_sends_faster_than_it_is_read_is_cut_off(attacked: S
     assert attacked.growth_bytes - before < 8 * MIB
 
 
-# -- B7
+# -- bad input B7
 
 
 def test_b07_a_handle_in_use_ends_the_session(attacked: Scene) -> None:
@@ -191,7 +191,7 @@ def test_b07_hundreds_of_links_with_much_to_say_for_themselves_cost_little(attac
             assert attacked.growth_bytes - before < 16 * MIB
 
 
-# -- B8
+# -- bad input B8
 
 
 def test_b08_a_transfer_without_a_link_ends_the_session(attacked: Scene) -> None:
@@ -266,7 +266,7 @@ def test_b08_a_message_in_frames_of_no_bytes_at_all_costs_nothing(attacked: Scen
     assert attacked.growth_bytes - before < 4 * MIB
 
 
-# -- B9
+# -- bad input B9
 
 
 def fill(attacker: Attacker, count: int, first: int = 0) -> None:
@@ -318,7 +318,7 @@ def test_b09_a_storm_of_drains_is_borne(attacked: Scene) -> None:
         attacker.is_served(1)
 
 
-# -- B10
+# -- bad input B10
 
 
 @pytest.mark.parametrize(

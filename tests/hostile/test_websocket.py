@@ -310,7 +310,7 @@ async def test_a_client_that_says_goodbye_in_amqp_hears_a_normal_close(moved: Mo
 
 
 async def test_what_a_client_said_before_it_dropped_its_socket_counts_although_our_write_failed(moved: Moved) -> None:
-    """Trap 14, inside a WebSocket."""
+    """docs/wire.md, "Frames come after the end", inside a WebSocket."""
     attacker = await opened(moved)
     await asyncio.to_thread(lambda: attacker.begin().attach_sender())
     (connection,) = moved.server.pump.connections

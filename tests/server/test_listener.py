@@ -433,7 +433,7 @@ async def test_a_stranger_that_sends_more_than_is_read_of_it_is_cut(port: Port) 
 
 @on_both_loops
 async def test_what_a_client_said_before_it_closed_is_heard_although_our_write_failed(port: Port) -> None:
-    """Trap 14: a client drops its socket right behind its last dispositions."""
+    """A client drops its socket behind its last dispositions (docs/wire.md, "Frames come after the end")."""
     sock = socket.create_connection(("127.0.0.1", port.listener.port))
     sock.sendall(SASL_HEADER)
     await port.until_peers(1)

@@ -1,4 +1,4 @@
-"""What the user sees: every row of the wire contract's section 9, in three places, with three SDKs.
+"""What the user sees: every row of docs/wire.md, "Error conditions", in three places, with three SDKs.
 
 The broker is made to refuse with the condition of the row, as it attaches a link, as it answers a send, and on
 `$management`; the SDK must raise its own exception for it and agree on whether to try again. The Python SDK takes half
@@ -232,7 +232,7 @@ def refusals(live_broker: LiveBroker, closing: Closing, javascript: JavaScript) 
 @pytest.mark.parametrize("kind", [SYNC, ASYNCIO])
 @every_place
 @every_row
-def test_row_9_in_python(refusals: Refusals, row: Row, place: str, kind: str) -> None:
+def test_a_condition_is_its_own_exception_in_python(refusals: Refusals, row: Row, place: str, kind: str) -> None:
     raised = refusals.of(kind, row, place)
     assert type(raised) is row.python, repr(raised)
     assert raised._retryable is row.is_retried_by_python
@@ -243,7 +243,7 @@ def test_row_9_in_python(refusals: Refusals, row: Row, place: str, kind: str) ->
 @pytest.mark.contract("G2", "G3", "G4")
 @every_place
 @every_row
-def test_row_9_in_javascript(refusals: Refusals, row: Row, place: str) -> None:
+def test_a_condition_is_its_own_code_in_javascript(refusals: Refusals, row: Row, place: str) -> None:
     raised = refusals.of("js", row, place)
     assert isinstance(raised, JavaScriptError), repr(raised)
     assert (raised.name, raised.code) == ("ServiceBusError", row.js_code), repr(raised)
@@ -253,13 +253,13 @@ def test_row_9_in_javascript(refusals: Refusals, row: Row, place: str) -> None:
 
 
 @every_row
-def test_row_9_the_model_knows_every_condition_and_python_agrees_on_retries(row: Row) -> None:
+def test_the_model_knows_every_condition_and_python_agrees_on_retries(row: Row) -> None:
     assert row.error.condition == row.condition
     assert row.error.retryable is row.is_retried_by_python, "what we tell our own client and the log"
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_row_9_not_found_in_javascript_with_the_sentence_it_looks_for(
+def test_not_found_in_javascript_with_the_sentence_it_looks_for(
     live: LiveBroker, js: JsClient, queue: str, place: str
 ) -> None:
     live.plant(queue, place, errors.entity_not_found(NAMESPACE, queue))
@@ -269,7 +269,7 @@ def test_row_9_not_found_in_javascript_with_the_sentence_it_looks_for(
     assert (caught.value.code, caught.value.retryable) == ("MessagingEntityNotFound", False)
 
 
-def test_row_9_message_not_found_would_reach_a_peek_of_javascript_so_an_empty_queue_is_204(
+def test_message_not_found_would_reach_a_peek_of_javascript_so_an_empty_queue_is_204(
     live: LiveBroker, js: JsClient, queue: str
 ) -> None:
     """The SDK means to swallow it there, and compares with a name that it has translated before."""

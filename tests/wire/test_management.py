@@ -1,4 +1,4 @@
-"""`$management` of a queue: the rows 8.1 to 8.6 and 8.14 of the wire contract, with both Python SDKs and JavaScript."""
+"""`$management` of a queue (docs/wire.md, "Management requests"), with both Python SDKs and JavaScript."""
 
 import time
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ def statuses(tap: Tap, queue: str) -> list[object]:
 
 
 @pytest.mark.contract("H4")
-def test_row_8_1_renew_lock_extends_by_the_lock_duration_of_the_queue(live: LiveBroker, sdk: PythonSdk) -> None:
+def test_renew_lock_extends_by_the_lock_duration_of_the_queue(live: LiveBroker, sdk: PythonSdk) -> None:
     queue = live.queue(lock_s=30)
     live.send(queue, "x")
     with live.tap() as tap:
@@ -76,7 +76,7 @@ def test_row_8_1_renew_lock_extends_by_the_lock_duration_of_the_queue(live: Live
     receiver.complete_message(message)
 
 
-def test_row_8_1_renew_lock_with_javascript(live: LiveBroker, js: JsClient) -> None:
+def test_renew_lock_with_javascript(live: LiveBroker, js: JsClient) -> None:
     queue = live.queue(lock_s=30)
     live.send(queue, "x")
     message = js.receive_one(queue)
@@ -89,7 +89,7 @@ def test_row_8_1_renew_lock_with_javascript(live: LiveBroker, js: JsClient) -> N
 
 
 @pytest.mark.contract("H12")
-def test_row_8_1_renew_lock_of_a_lost_lock_is_refused_with_410(live: LiveBroker, sdk: PythonSdk) -> None:
+def test_renew_lock_of_a_lost_lock_is_refused_with_410(live: LiveBroker, sdk: PythonSdk) -> None:
     queue = live.queue(lock_s=5)
     live.send(queue, "x")
     with live.tap() as tap:
@@ -101,7 +101,7 @@ def test_row_8_1_renew_lock_of_a_lost_lock_is_refused_with_410(live: LiveBroker,
     assert statuses(tap, queue) == [410]
 
 
-def test_row_8_1_renew_lock_of_a_lost_lock_with_javascript(live: LiveBroker, js: JsClient) -> None:
+def test_renew_lock_of_a_lost_lock_with_javascript(live: LiveBroker, js: JsClient) -> None:
     queue = live.queue(lock_s=5)
     live.send(queue, "x")
     token = js.receive_one(queue)["lockToken"]
@@ -111,7 +111,7 @@ def test_row_8_1_renew_lock_of_a_lost_lock_with_javascript(live: LiveBroker, js:
     assert caught.value.code == "MessageLockLost"
 
 
-async def test_row_8_1_renew_lock_of_several_is_all_or_none(live: LiveBroker, ours: Connection, queue: str) -> None:
+async def test_renew_lock_of_several_is_all_or_none(live: LiveBroker, ours: Connection, queue: str) -> None:
     live.send(queue, "a", "b")
     receiver = await ours.receiver(queue)
     messages = await receiver.receive(max_count=2, max_wait=20)
@@ -137,7 +137,7 @@ def fill_with_every_state(live: LiveBroker, queue: str, receiver: ServiceBusRece
     receiver.abandon_message(active)
 
 
-def test_row_8_2_peek_shows_messages_of_every_state_in_order_and_changes_nothing(
+def test_peek_shows_messages_of_every_state_in_order_and_changes_nothing(
     live: LiveBroker, sdk: PythonSdk, queue: str
 ) -> None:
     receiver = sdk.receiver(queue)
@@ -153,7 +153,7 @@ def test_row_8_2_peek_shows_messages_of_every_state_in_order_and_changes_nothing
     assert live.locked_count(queue) == 1
 
 
-def test_row_8_2_peek_of_nothing_is_204(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_peek_of_nothing_is_204(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     live.send(queue, "x")
     with live.tap() as tap:
         receiver = sdk.receiver(queue)
@@ -162,7 +162,7 @@ def test_row_8_2_peek_of_nothing_is_204(live: LiveBroker, sdk: PythonSdk, queue:
     assert [answer.body for answer in answers(tap, queue)] == [{}]
 
 
-def test_row_8_2_peek_with_javascript(live: LiveBroker, js: JsClient, sdk: PythonSdk, queue: str) -> None:
+def test_peek_with_javascript(live: LiveBroker, js: JsClient, sdk: PythonSdk, queue: str) -> None:
     fill_with_every_state(live, queue, sdk.receiver(queue))
     messages = js("peek", queue=queue, count=10)
     assert [message["sequenceNumber"] for message in messages] == [1, 2, 3, 4]
@@ -172,7 +172,7 @@ def test_row_8_2_peek_with_javascript(live: LiveBroker, js: JsClient, sdk: Pytho
     assert js("peek", queue=queue, count=1, link="other", **{"from": Long(5)}) == []
 
 
-def test_row_8_2_peek_with_javascript_can_leave_the_bodies_out(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_peek_with_javascript_can_leave_the_bodies_out(live: LiveBroker, js: JsClient, queue: str) -> None:
     live.send(queue, OutgoingMessage(b"x" * 1000, message_id="m", application_properties={"a": "b"}))
     with live.tap() as tap:
         (message,) = js("peek", queue=queue, omitBody=True)
@@ -184,7 +184,7 @@ def test_row_8_2_peek_with_javascript_can_leave_the_bodies_out(live: LiveBroker,
 # -- 8.3 schedule-message ----------------------------------------------------------------------------------------------
 
 
-def test_row_8_3_schedule_returns_numbers_and_the_messages_appear_when_due(
+def test_schedule_returns_numbers_and_the_messages_appear_when_due(
     live: LiveBroker, sdk: PythonSdk, queue: str
 ) -> None:
     sender = sdk.sender(queue)
@@ -203,7 +203,7 @@ def test_row_8_3_schedule_returns_numbers_and_the_messages_appear_when_due(
         assert ms_of(known(message.enqueued_time_utc)) >= ms_of(due)
 
 
-def test_row_8_3_schedule_by_the_annotation_of_an_ordinary_send(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_schedule_by_the_annotation_of_an_ordinary_send(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     due = datetime.fromtimestamp(broker_now_ms(live) / 1000, UTC) + MINUTE
     sdk.sender(queue).send_messages(ServiceBusMessage("later", scheduled_enqueue_time_utc=due))
     assert [message.state for message in live.peek(queue)] == [SCHEDULED]
@@ -211,7 +211,7 @@ def test_row_8_3_schedule_by_the_annotation_of_an_ordinary_send(live: LiveBroker
     live.until(queue, lambda found: found.counters.active == 1)
 
 
-def test_row_8_3_schedule_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_schedule_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
     due = datetime.fromtimestamp(broker_now_ms(live) / 1000, UTC) + MINUTE
     numbers = js("schedule", queue=queue, messages=[{"body": "a"}, {"body": "b"}], at=due)
     assert numbers == [1, 2]
@@ -225,7 +225,7 @@ def test_row_8_3_schedule_with_javascript(live: LiveBroker, js: JsClient, queue:
     assert [message["enqueuedSequenceNumber"] for message in messages] == numbers
 
 
-async def test_row_8_3_schedule_refuses_what_a_send_would_refuse(ours: Connection, queue: str) -> None:
+async def test_schedule_refuses_what_a_send_would_refuse(ours: Connection, queue: str) -> None:
     management = ours.management(queue)
     due_ms = int(time.time() * 1000) + 3_600_000
     with pytest.raises(MessageTooLarge):
@@ -236,7 +236,7 @@ async def test_row_8_3_schedule_refuses_what_a_send_would_refuse(ours: Connectio
 # -- 8.4 cancel-scheduled-message --------------------------------------------------------------------------------------
 
 
-def test_row_8_4_cancel_takes_scheduled_messages_back_once(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_cancel_takes_scheduled_messages_back_once(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     sender = sdk.sender(queue)
     due = datetime.now(UTC) + 60 * MINUTE
     numbers = sender.schedule_messages([ServiceBusMessage(text) for text in "abc"], due)
@@ -247,7 +247,7 @@ def test_row_8_4_cancel_takes_scheduled_messages_back_once(live: LiveBroker, sdk
     assert live.bodies(queue) == ["c"], "all or none"
 
 
-def test_row_8_4_cancel_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_cancel_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
     numbers = js("schedule", queue=queue, messages=[{"body": b"a"}, {"body": b"b"}], at=datetime.now(UTC) + 60 * MINUTE)
     js("cancel", queue=queue, sequenceNumbers=numbers[:1])
     assert live.bodies(queue) == ["b"]
@@ -267,7 +267,7 @@ def defer_all(live: LiveBroker, queue: str, receiver: ServiceBusReceiver, count:
     return [known(message.sequence_number) for message in messages]
 
 
-def test_row_8_5_deferred_messages_are_received_by_number_and_locked(live: LiveBroker, sdk: PythonSdk) -> None:
+def test_deferred_messages_are_received_by_number_and_locked(live: LiveBroker, sdk: PythonSdk) -> None:
     queue = live.queue(lock_s=30)
     receiver = sdk.receiver(queue)
     numbers = defer_all(live, queue, receiver, 3)
@@ -283,7 +283,7 @@ def test_row_8_5_deferred_messages_are_received_by_number_and_locked(live: LiveB
     assert live.bodies(queue) == ["1", "2"]
 
 
-def test_row_8_5_deferred_messages_can_be_received_and_deleted(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_deferred_messages_can_be_received_and_deleted(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     numbers = defer_all(live, queue, sdk.receiver(queue), 2)
     deleting = sdk.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
     (message,) = deleting.receive_deferred_messages(numbers[:1])
@@ -291,7 +291,7 @@ def test_row_8_5_deferred_messages_can_be_received_and_deleted(live: LiveBroker,
     assert live.bodies(queue) == ["1"]
 
 
-def test_row_8_5_what_is_missing_or_not_deferred_is_not_found_and_nothing_is_locked(
+def test_what_is_missing_or_not_deferred_is_not_found_and_nothing_is_locked(
     live: LiveBroker, sdk: PythonSdk, queue: str
 ) -> None:
     receiver = sdk.receiver(queue)
@@ -303,7 +303,7 @@ def test_row_8_5_what_is_missing_or_not_deferred_is_not_found_and_nothing_is_loc
     assert live.locked_count(queue) == 0
 
 
-def test_row_8_5_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_deferred_messages_are_received_by_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
     live.send(queue, "a", "b")
     messages = js("receive", queue=queue, count=2)
     for message in messages:
@@ -323,7 +323,7 @@ def test_row_8_5_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> 
 # -- 8.6 update-disposition --------------------------------------------------------------------------------------------
 
 
-def test_row_8_6_update_disposition_settles_deferred_messages(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_update_disposition_settles_deferred_messages(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     with live.tap() as tap:
         receiver = sdk.receiver(queue)
         numbers = defer_all(live, queue, receiver, 4)
@@ -345,14 +345,14 @@ def test_row_8_6_update_disposition_settles_deferred_messages(live: LiveBroker, 
     assert (dead.body, dead.dead_letter_reason, dead.dead_letter_description) == (b"3", "why", "in words")
 
 
-def test_row_8_6_empty_texts_mean_none(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_update_disposition_takes_empty_texts_for_none(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     receiver = sdk.receiver(queue)
     numbers = defer_all(live, queue, receiver, 1)
     receiver.dead_letter_message(receiver.receive_deferred_messages(numbers)[0])  # Python sends "" for both
     assert [message.application_properties for message in live.dead_letters(queue)] == [{}]
 
 
-def test_row_8_6_update_disposition_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_update_disposition_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
     live.send(queue, *(f'"{verb}"' for verb in ("complete", "abandon", "defer", "deadLetter")))
     for message in js("receive", queue=queue, count=4):
         js("defer", lockToken=message["lockToken"])
@@ -365,7 +365,7 @@ def test_row_8_6_update_disposition_with_javascript(live: LiveBroker, js: JsClie
     assert [message.dead_letter_reason for message in live.dead_letters(queue)] == ["why"]
 
 
-def test_row_8_6_both_sdks_use_it_when_the_link_of_the_message_is_gone(
+def test_both_sdks_use_update_disposition_when_the_link_of_the_message_is_gone(
     live: LiveBroker, sdk: PythonSdk, js: JsClient, queue: str
 ) -> None:
     live.send(queue, "javascript", "python")
@@ -385,7 +385,7 @@ def test_row_8_6_both_sdks_use_it_when_the_link_of_the_message_is_gone(
     assert live.bodies(queue) == []
 
 
-async def test_row_8_6_of_several_tokens_is_all_or_none(live: LiveBroker, ours: Connection, queue: str) -> None:
+async def test_update_disposition_of_several_is_all_or_none(live: LiveBroker, ours: Connection, queue: str) -> None:
     live.send(queue, "a", "b")
     messages = await (await ours.receiver(queue)).receive(max_count=2, max_wait=20)
     tokens = [known(message.lock_token) for message in messages]
@@ -400,7 +400,7 @@ async def test_row_8_6_of_several_tokens_is_all_or_none(live: LiveBroker, ours: 
 # -- 8.14 batch-delete-messages, which newer SDKs have a call for --
 
 
-async def test_row_8_14_batch_delete_removes_the_oldest_and_says_how_many(
+async def test_batch_delete_removes_the_oldest_and_says_how_many(
     live: LiveBroker, ours: Connection, queue: str
 ) -> None:
     live.send(queue, *(f"{number}" for number in range(5)))
@@ -411,9 +411,7 @@ async def test_row_8_14_batch_delete_removes_the_oldest_and_says_how_many(
     assert [message.body for message in await management.peek(0, 10)] == [b"2", b"3", b"4"]
 
 
-async def test_row_8_14_batch_delete_takes_only_what_is_older_than_asked(
-    live: LiveBroker, ours: Connection, queue: str
-) -> None:
+async def test_batch_delete_takes_only_what_is_older_than_asked(live: LiveBroker, ours: Connection, queue: str) -> None:
     live.send(queue, "old")
     (old,) = live.peek(queue)
     live.advance(5)
@@ -425,7 +423,7 @@ async def test_row_8_14_batch_delete_takes_only_what_is_older_than_asked(
     assert [message.body for message in await management.peek(0, 10)] == [b"new"]
 
 
-async def test_row_8_14_batch_delete_leaves_locked_deferred_and_scheduled_messages(
+async def test_batch_delete_leaves_locked_deferred_and_scheduled_messages(
     live: LiveBroker, ours: Connection, queue: str
 ) -> None:
     due_ms = broker_now_ms(live) + 3_600_000
@@ -438,9 +436,7 @@ async def test_row_8_14_batch_delete_leaves_locked_deferred_and_scheduled_messag
     assert [message.body for message in await management.peek(0, 10)] == [b"locked", b"deferred", b"scheduled"]
 
 
-async def test_row_8_14_batch_delete_says_a_count_even_when_it_fails(
-    live: LiveBroker, ours: Connection, queue: str
-) -> None:
+async def test_batch_delete_says_a_count_even_when_it_fails(live: LiveBroker, ours: Connection, queue: str) -> None:
     management = ours.management(queue)
     await management.peek()
     live.plant(queue, faults.MANAGEMENT, errors.MessageNotFound("Nothing there."))
@@ -452,10 +448,10 @@ async def test_row_8_14_batch_delete_says_a_count_even_when_it_fails(
     assert (answer.named["statusCode"], answer.body) == (404, {"message-count": 0})
 
 
-# -- what section 8 says besides --
+# -- of all requests --
 
 
-async def test_row_8_an_unknown_operation_is_not_implemented(live: LiveBroker, queue: str) -> None:
+async def test_an_unknown_operation_is_not_implemented(live: LiveBroker, queue: str) -> None:
     with live.tap() as tap:
         async with await connect(live.connection_string) as connection:
             with pytest.raises(ClientError, match="'com.microsoft:make-tea' is not known here") as caught:
@@ -464,12 +460,12 @@ async def test_row_8_an_unknown_operation_is_not_implemented(live: LiveBroker, q
     assert statuses(tap, queue) == [501]
 
 
-async def test_row_8_the_node_of_a_missing_queue_is_not_found(ours: Connection) -> None:
+async def test_the_node_of_a_missing_queue_is_not_found(ours: Connection) -> None:
     with pytest.raises(EntityNotFound):
         await ours.management("no-such-queue").peek()
 
 
-def test_row_8_answers_are_settled_as_they_are_sent(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_answers_are_settled_as_they_are_sent(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     """Python never settles what comes on these links: unsettled answers would pile up."""
     with live.tap() as tap:
         sdk.receiver(queue).peek_messages()

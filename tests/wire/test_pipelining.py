@@ -1,7 +1,7 @@
 """100 sends over a long cable to a disk that takes its time: one after the other, and all at once on one link.
 
 The network is a relay that adds 35 ms each way, the store a preload library that adds 10 ms to every sync: the
-numbers of the documents' own example (contract G8, G9).
+numbers of the example that is promised (contract G8, G9).
 """
 
 import asyncio

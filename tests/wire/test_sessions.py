@@ -1,4 +1,4 @@
-"""Message sessions with the real SDKs: wire-contract 5.3 and 8.7 to 8.10."""
+"""Message sessions with the real SDKs (docs/wire.md, "Session receivers" and "Management requests")."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""Settlement over the link: the rows of the wire contract's section 7, with both Python SDKs and JavaScript."""
+"""Settlement over the link (docs/wire.md, "Settlement"), with both Python SDKs and JavaScript."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def echoed(tap: Tap) -> list[Disposition]:
 
 
 @pytest.mark.contract("H8")
-def test_row_7_complete_removes_the_message(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_complete_removes_the_message(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     live.send(queue, "x")
     with live.tap() as tap:
         receiver = sdk.receiver(queue)
@@ -56,7 +56,7 @@ def test_row_7_complete_removes_the_message(live: LiveBroker, sdk: PythonSdk, qu
     assert live.bodies(queue) == []
 
 
-def test_row_7_complete_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_complete_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
     live.send(queue, "x")
     with live.tap() as tap:
         js("complete", lockToken=js.receive_one(queue)["lockToken"])
@@ -69,9 +69,7 @@ def test_row_7_complete_with_javascript(live: LiveBroker, js: JsClient, queue: s
 
 
 @pytest.mark.contract("H6", "H9")
-def test_row_7_abandon_puts_the_message_back_in_its_place_and_counts(
-    live: LiveBroker, sdk: PythonSdk, queue: str
-) -> None:
+def test_abandon_puts_the_message_back_in_its_place_and_counts(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     live.send(queue, "first", "second")
     with live.tap() as tap:
         receiver = sdk.receiver(queue)
@@ -86,9 +84,7 @@ def test_row_7_abandon_puts_the_message_back_in_its_place_and_counts(
     assert (text_of(again), again.delivery_count, again.sequence_number) == ("first", 1, message.sequence_number)
 
 
-def test_row_7_abandon_with_javascript_counts_too_and_changes_properties(
-    live: LiveBroker, js: JsClient, queue: str
-) -> None:
+def test_abandon_with_javascript_counts_too_and_changes_properties(live: LiveBroker, js: JsClient, queue: str) -> None:
     live.send(queue, OutgoingMessage("first", application_properties={"kept": "k", "changed": "old"}), "second")
     with live.tap() as tap:
         token = js.receive_one(queue)["lockToken"]
@@ -106,7 +102,7 @@ def test_row_7_abandon_with_javascript_counts_too_and_changes_properties(
 
 
 @pytest.mark.contract("H11")
-def test_row_7_defer_sets_the_message_aside(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_defer_sets_the_message_aside(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     live.send(queue, "first", "second")
     with live.tap() as tap:
         receiver = sdk.receiver(queue)
@@ -119,7 +115,7 @@ def test_row_7_defer_sets_the_message_aside(live: LiveBroker, sdk: PythonSdk, qu
     assert [message.state for message in live.peek(queue)] == [DEFERRED, 0]
 
 
-def test_row_7_defer_with_javascript_by_undeliverable_here_alone(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_defer_with_javascript_by_undeliverable_here_alone(live: LiveBroker, js: JsClient, queue: str) -> None:
     live.send(queue, "first")
     with live.tap() as tap:
         js("defer", lockToken=js.receive_one(queue)["lockToken"], options={"why": "later"})
@@ -134,7 +130,7 @@ def test_row_7_defer_with_javascript_by_undeliverable_here_alone(live: LiveBroke
 
 
 @pytest.mark.contract("H10")
-def test_row_7_dead_letter_moves_the_message_with_its_reason(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_dead_letter_moves_the_message_with_its_reason(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     live.send(queue, OutgoingMessage("x", application_properties={"kept": "k"}))
     with live.tap() as tap:
         receiver = sdk.receiver(queue)
@@ -157,9 +153,7 @@ def test_row_7_dead_letter_moves_the_message_with_its_reason(live: LiveBroker, s
     }
 
 
-def test_row_7_dead_letter_without_a_reason_leaves_the_properties_out(
-    live: LiveBroker, sdk: PythonSdk, queue: str
-) -> None:
+def test_dead_letter_without_a_reason_leaves_the_properties_out(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     live.send(queue, "x")
     receiver = sdk.receiver(queue)
     receiver.dead_letter_message(take_one(receiver))
@@ -167,7 +161,7 @@ def test_row_7_dead_letter_without_a_reason_leaves_the_properties_out(
     assert dead.application_properties == {}
 
 
-def test_row_7_dead_letter_with_javascript_takes_further_keys_as_properties(
+def test_dead_letter_with_javascript_takes_further_keys_as_properties(
     live: LiveBroker, js: JsClient, queue: str
 ) -> None:
     live.send(queue, "x")
@@ -188,7 +182,7 @@ def test_row_7_dead_letter_with_javascript_takes_further_keys_as_properties(
 # -- give back ---------------------------------------------------------------------------------------------------------
 
 
-def test_row_7_give_back_is_not_counted_and_not_answered(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_give_back_is_not_counted_and_not_answered(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     """Python closes a prefetching receiver: what it has not handed over is released, settled already."""
     live.send(queue, *(f"{number}" for number in range(3)))
     with live.tap() as tap:
@@ -205,7 +199,7 @@ def test_row_7_give_back_is_not_counted_and_not_answered(live: LiveBroker, sdk: 
 
 
 @pytest.mark.parametrize("is_settled", [False, True], ids=["unsettled", "settled"])
-def test_row_7_give_back_by_a_raw_client(live: LiveBroker, queue: str, is_settled: bool) -> None:
+def test_give_back_by_a_raw_client(live: LiveBroker, queue: str, is_settled: bool) -> None:
     live.send(queue, "x")
     raw = RawClient(live.server.port)
     link = raw.receiver(queue)
@@ -221,10 +215,10 @@ def test_row_7_give_back_by_a_raw_client(live: LiveBroker, queue: str, is_settle
     raw.close()
 
 
-# -- what section 7 says besides --------------------------------------------------------------------------------------
+# -- besides the table ------------------------------------------------------------------------------------------------
 
 
-def test_row_7_a_range_of_deliveries_is_settled_by_one_disposition(live: LiveBroker, queue: str) -> None:
+def test_a_range_of_deliveries_is_settled_by_one_disposition(live: LiveBroker, queue: str) -> None:
     live.send(queue, *(f"{number}" for number in range(10)))
     with live.tap() as tap:
         raw = RawClient(live.server.port)
@@ -241,7 +235,7 @@ def test_row_7_a_range_of_deliveries_is_settled_by_one_disposition(live: LiveBro
 @pytest.mark.parametrize(
     "error", [None, AmqpError("amqp:internal-error", "mine")], ids=["no error", "a condition of its own"]
 )
-def test_row_7_rejected_with_another_condition_is_a_dead_letter_without_a_reason(
+def test_rejected_with_another_condition_is_a_dead_letter_without_a_reason(
     live: LiveBroker, queue: str, error: AmqpError | None
 ) -> None:
     live.send(queue, "x")
@@ -255,7 +249,7 @@ def test_row_7_rejected_with_another_condition_is_a_dead_letter_without_a_reason
 
 
 @pytest.mark.contract("H12")
-def test_row_7_a_lock_that_is_gone_is_said_to_be_lost(live: LiveBroker, sdk: PythonSdk) -> None:
+def test_a_lock_that_is_gone_is_said_to_be_lost(live: LiveBroker, sdk: PythonSdk) -> None:
     queue = live.queue(lock_s=5)
     live.send(queue, "x")
     with live.tap() as tap:
@@ -272,7 +266,7 @@ def test_row_7_a_lock_that_is_gone_is_said_to_be_lost(live: LiveBroker, sdk: Pyt
     assert [message.delivery_count for message in live.peek(queue)] == [1]
 
 
-def test_row_7_a_lock_that_is_gone_with_javascript(live: LiveBroker, js: JsClient) -> None:
+def test_a_lock_that_is_gone_with_javascript(live: LiveBroker, js: JsClient) -> None:
     queue = live.queue(lock_s=5)
     live.send(queue, "x")
     token = js.receive_one(queue)["lockToken"]
@@ -284,9 +278,7 @@ def test_row_7_a_lock_that_is_gone_with_javascript(live: LiveBroker, js: JsClien
 
 @pytest.mark.contract("H7")
 @pytest.mark.parametrize("way", ["abandon", "expire"])
-def test_row_7_the_last_allowed_failure_is_a_dead_letter_with_its_reason(
-    live: LiveBroker, sdk: PythonSdk, way: str
-) -> None:
+def test_the_last_allowed_failure_is_a_dead_letter_with_its_reason(live: LiveBroker, sdk: PythonSdk, way: str) -> None:
     queue = live.queue(lock_s=5, max_delivery_count=3)
     live.send(queue, "x")
     receiver = sdk.receiver(queue)
@@ -305,9 +297,7 @@ def test_row_7_the_last_allowed_failure_is_a_dead_letter_with_its_reason(
     assert dead.dead_letter_description == "Message could not be consumed after 3 delivery attempts."
 
 
-def test_row_7_an_expired_message_is_a_dead_letter_with_its_reason_and_stays_there(
-    live: LiveBroker, sdk: PythonSdk
-) -> None:
+def test_an_expired_message_is_a_dead_letter_with_its_reason_and_stays_there(live: LiveBroker, sdk: PythonSdk) -> None:
     queue = live.queue(lock_s=5, max_delivery_count=1, dead_letter_on_expiry=True)
     live.send(queue, OutgoingMessage("x", time_to_live_ms=1_000))
     live.advance(2)
@@ -325,7 +315,7 @@ def test_row_7_an_expired_message_is_a_dead_letter_with_its_reason_and_stays_the
     assert len(live.dead_letters(queue)) == 1
 
 
-def test_row_7_every_verb_settles_many_messages_side_by_side(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_every_verb_settles_many_messages_side_by_side(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     """One disposition each and an answer each, whatever the order."""
     live.send(queue, *(f"{number}" for number in range(40)))
     receiver = sdk.receiver(queue)

@@ -351,7 +351,7 @@ def test_nobody_sends_to_a_subscription(live: LiveBroker, sdk: TopicSdk, topic: 
 # -- rules over $management -------------------------------------------------------------------------------------------
 
 
-def test_row_8_12_the_rule_manager_reads_every_kind_of_filter(live: LiveBroker, js: JsClient, topic: str) -> None:
+def test_the_rule_manager_reads_every_kind_of_filter(live: LiveBroker, js: JsClient, topic: str) -> None:
     correlation = CorrelationFilter("c", "m", "t", "r", "l", "s", "rs", "ct")
     correlation.properties = {"text": rule_value("x"), "n": rule_value(5), "part": rule_value(0.5)}
     rules = [
@@ -385,7 +385,7 @@ def test_row_8_12_the_rule_manager_reads_every_kind_of_filter(live: LiveBroker, 
     assert label == {"subject": "only", "applicationProperties": {}}
 
 
-def test_row_8_12_the_rule_manager_pages_until_204(live: LiveBroker, js: JsClient, topic: str) -> None:
+def test_the_rule_manager_pages_until_204(live: LiveBroker, js: JsClient, topic: str) -> None:
     path = live.subscription(topic, "s", *[rule("1=1", name=f"r{number}") for number in range(5)])
     with live.tap() as tap:
         listener = JsClient(js.javascript, live.connection_string)
@@ -398,7 +398,7 @@ def test_row_8_12_the_rule_manager_pages_until_204(live: LiveBroker, js: JsClien
     assert [request.body for request in asked] == [{"top": Int(2), "skip": Int(skip)} for skip in (0, 2, 4, 5)]
 
 
-def test_row_8_11_the_rule_manager_adds_rules_that_count_at_once(live: LiveBroker, js: JsClient, topic: str) -> None:
+def test_the_rule_manager_adds_rules_that_count_at_once(live: LiveBroker, js: JsClient, topic: str) -> None:
     path = live.subscription(topic, "s")
     js("deleteRule", topic=topic, subscription="s", name="$Default")
     js("createRule", topic=topic, subscription="s", name="sql", filter={"sqlExpression": "color = 'red'"})
@@ -428,7 +428,7 @@ def test_row_8_11_the_rule_manager_adds_rules_that_count_at_once(live: LiveBroke
     }
 
 
-def test_row_8_13_a_removed_rule_counts_no_more(live: LiveBroker, js: JsClient, topic: str) -> None:
+def test_a_removed_rule_counts_no_more(live: LiveBroker, js: JsClient, topic: str) -> None:
     path = live.subscription(topic, "s", rule("1=1", name="a"), rule("1=0", name="b"))
     js("deleteRule", topic=topic, subscription="s", name="a")
     live.send(topic, "x")

@@ -1,4 +1,4 @@
-"""The sixteen traps: where a broker that follows AMQP alone fails with the official SDKs. Tests for each."""
+"""The traps of docs/wire.md, "Traps": where a broker that follows AMQP alone fails with the official SDKs."""
 
 import http.client
 import re
@@ -67,10 +67,10 @@ def error_field_counts(spoken: Spoken) -> list[int]:
     return [int.from_bytes(found.group(1)[-4:]) & 0xFF for found in ERROR_LIST.finditer(spoken.broker_bytes)]
 
 
-# -- 1 ---------------------------------------------------------------------------------------------------------------
+# -- Three fields in every error
 
 
-def test_trap_01_a_rejected_send_carries_three_error_fields_and_python_raises(
+def test_a_rejected_send_carries_three_error_fields_and_python_raises(
     live: LiveBroker, sdk: PythonSdk, queue: str
 ) -> None:
     live.plant(queue, faults.SEND, ServerBusy("Busy."))
@@ -84,7 +84,7 @@ def test_trap_01_a_rejected_send_carries_three_error_fields_and_python_raises(
     assert error_field_counts(tap.connections[0]) == [3]
 
 
-def test_trap_01_detach_end_and_close_carry_three_error_fields_too(live: LiveBroker) -> None:
+def test_detach_end_and_close_carry_three_error_fields_too(live: LiveBroker) -> None:
     queue = live.queue()
     with live.tap() as tap:
         raw = RawClient(live.server.port)
@@ -100,12 +100,10 @@ def test_trap_01_detach_end_and_close_carry_three_error_fields_too(live: LiveBro
     assert error_field_counts(tap.connections[0]) == [3, 3, 3]
 
 
-# -- 2, 3 ------------------------------------------------------------------------------------------------------------
+# -- Dead letters are echoed without an error
 
 
-def test_trap_02_a_dead_lettering_is_echoed_as_rejected_without_an_error(
-    live: LiveBroker, sdk: PythonSdk, queue: str
-) -> None:
+def test_a_dead_lettering_is_echoed_as_rejected_without_an_error(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     live.send(queue, "x")
     with live.tap() as tap:
         receiver = sdk.receiver(queue)
@@ -116,7 +114,7 @@ def test_trap_02_a_dead_lettering_is_echoed_as_rejected_without_an_error(
     assert [message.dead_letter_reason for message in live.dead_letters(queue)] == ["reason"]
 
 
-def test_trap_02_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_a_dead_lettering_of_javascript_is_echoed_without_an_error(live: LiveBroker, js: JsClient, queue: str) -> None:
     live.send(queue, "x")
     with live.tap() as tap:
         token = js.receive_one(queue)["lockToken"]
@@ -127,7 +125,10 @@ def test_trap_02_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> 
     assert [message.dead_letter_reason for message in live.dead_letters(queue)] == ["reason"]
 
 
-def test_trap_03_the_echo_is_the_outcome_that_was_asked_for(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+# -- The same outcome back
+
+
+def test_the_echo_is_the_outcome_that_was_asked_for(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     live.send(queue, "complete", "abandon", "defer")
     with live.tap() as tap:
         receiver = sdk.receiver(queue)
@@ -142,7 +143,7 @@ def settle_as_it_says(receiver: ServiceBusReceiver, message: ServiceBusReceivedM
     getattr(receiver, f"{text_of(message)}_message")(message)
 
 
-def test_trap_03_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_javascript_hears_the_outcome_that_it_asked_for(live: LiveBroker, js: JsClient, queue: str) -> None:
     live.send(queue, *(OutgoingMessage(f'"{verb}"') for verb in ("complete", "abandon", "defer")))
     with live.tap() as tap:
         messages = js("receive", queue=queue, count=3)
@@ -151,10 +152,10 @@ def test_trap_03_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> 
     assert [type(echo) for echo in echoes(tap)] == [Accepted, Modified, Modified]
 
 
-# -- 4 ---------------------------------------------------------------------------------------------------------------
+# -- Never detach for a refused send
 
 
-def test_trap_04_a_refused_send_is_rejected_and_the_link_lives_on(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_a_refused_send_is_rejected_and_the_link_lives_on(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     with live.tap() as tap:
         sender = sdk.sender(queue)
         live.plant(queue, faults.SEND, ServerBusy("Busy."))
@@ -166,7 +167,7 @@ def test_trap_04_a_refused_send_is_rejected_and_the_link_lives_on(live: LiveBrok
     assert live.bodies(queue) == ["taken"]
 
 
-def test_trap_04_javascript_hears_at_once_and_not_at_its_time_out(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_javascript_hears_at_once_and_not_at_its_time_out(live: LiveBroker, js: JsClient, queue: str) -> None:
     with live.tap() as tap:
         js("open", queue=queue)
         live.plant(queue, faults.SEND, ServerBusy("Busy."))
@@ -181,10 +182,10 @@ def test_trap_04_javascript_hears_at_once_and_not_at_its_time_out(live: LiveBrok
     assert live.bodies(queue) == ["taken"]
 
 
-# -- 5 ---------------------------------------------------------------------------------------------------------------
+# -- Administration is HTTPS
 
 
-def test_trap_05_the_port_answers_https(live: LiveBroker) -> None:
+def test_the_port_answers_https(live: LiveBroker) -> None:
     context = ssl.create_default_context(cafile=str(live.certificates.ca))
     connection = http.client.HTTPSConnection("localhost", live.server.port, context=context, timeout=20)
     connection.request("GET", "/some-queue?api-version=2024-05")
@@ -194,7 +195,7 @@ def test_trap_05_the_port_answers_https(live: LiveBroker) -> None:
     connection.close()
 
 
-async def test_trap_05_both_python_admin_clients_get_an_http_answer_over_tls(live: LiveBroker) -> None:
+async def test_both_python_admin_clients_get_an_http_answer_over_tls(live: LiveBroker) -> None:
     options: dict[str, Any] = {"connection_verify": str(live.certificates.ca), "retry_total": 0}
     with (
         ServiceBusAdministrationClient.from_connection_string(live.connection_string, **options) as administration,
@@ -206,7 +207,7 @@ async def test_trap_05_both_python_admin_clients_get_an_http_answer_over_tls(liv
             await other.get_queue("some-queue")
 
 
-def test_trap_05_with_javascript(live: LiveBroker, js: JsClient) -> None:
+def test_the_admin_client_of_javascript_gets_an_http_answer_over_tls(live: LiveBroker, js: JsClient) -> None:
     """Its tokens last for minutes, and other tests have moved the clock of the shared broker: this one's is right."""
     on_time = LiveBroker(live.directory)
     try:
@@ -217,12 +218,10 @@ def test_trap_05_with_javascript(live: LiveBroker, js: JsClient) -> None:
     assert caught.value.code == "MessageEntityNotFoundError"
 
 
-# -- 6, 7, 8, 9 ------------------------------------------------------------------------------------------------------
+# -- The type of a token lies
 
 
-def test_trap_06_a_token_is_known_by_its_text_whatever_its_type_says(
-    live: LiveBroker, sdk: PythonSdk, queue: str
-) -> None:
+def test_a_token_is_known_by_its_text_whatever_its_type_says(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     with live.tap() as tap:
         sdk.sender(queue).send_messages(ServiceBusMessage("x"))
     (put,) = tap.connections[0].requests(True, "$cbs")
@@ -232,7 +231,10 @@ def test_trap_06_a_token_is_known_by_its_text_whatever_its_type_says(
     assert answer.named["status-code"] == 202
 
 
-def test_trap_07_a_message_without_an_id_gets_one_and_javascript_can_settle_it(
+# -- Every message has an id
+
+
+def test_a_message_without_an_id_gets_one_and_javascript_can_settle_it(
     live: LiveBroker, sdk: PythonSdk, js: JsClient, queue: str
 ) -> None:
     with live.tap() as tap:
@@ -245,7 +247,10 @@ def test_trap_07_a_message_without_an_id_gets_one_and_javascript_can_settle_it(
     assert live.bodies(queue) == []
 
 
-def test_trap_08_a_missing_entity_is_named_in_the_words_that_javascript_looks_for(js: JsClient) -> None:
+# -- The sentence for a missing entity
+
+
+def test_a_missing_entity_is_named_in_the_words_that_javascript_looks_for(js: JsClient) -> None:
     for command, arguments in (("send", {"message": {"body": "x"}}), ("receive", {}), ("peek", {})):
         with pytest.raises(JavaScriptError) as caught:
             js(command, queue="no-such-queue", **arguments)
@@ -253,9 +258,7 @@ def test_trap_08_a_missing_entity_is_named_in_the_words_that_javascript_looks_fo
         assert "The messaging entity 'sb://localhost/no-such-queue' could not be found." in caught.value.message
 
 
-def test_trap_08_an_entity_that_goes_away_is_missed_in_the_same_words(
-    live: LiveBroker, js: JsClient, queue: str
-) -> None:
+def test_an_entity_that_goes_away_is_missed_in_the_same_words(live: LiveBroker, js: JsClient, queue: str) -> None:
     with live.tap() as tap:
         js("open", queue=queue)
         live.delete(queue)
@@ -265,9 +268,7 @@ def test_trap_08_an_entity_that_goes_away_is_missed_in_the_same_words(
     assert caught.value.code == "MessagingEntityNotFound", caught.value
 
 
-def test_trap_08_the_condition_alone_is_something_else_to_javascript(
-    live: LiveBroker, js: JsClient, queue: str
-) -> None:
+def test_the_condition_alone_is_something_else_to_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
     """What the sentence is needed for."""
     live.plant(queue, faults.SEND, EntityNotFound("Gone."))
     with pytest.raises(JavaScriptError) as caught:
@@ -275,7 +276,7 @@ def test_trap_08_the_condition_alone_is_something_else_to_javascript(
     assert caught.value.code == "ServiceCommunicationProblem"
 
 
-def test_trap_08_python_hears_it_too(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_python_hears_of_a_missing_entity_too(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     """By its token, which gets 404: the SDK calls that a failed authentication and keeps the text (docs/adr/0005)."""
     with pytest.raises(ServiceBusAuthenticationError) as caught:
         sdk.sender("no-such-queue")
@@ -287,7 +288,10 @@ def test_trap_08_python_hears_it_too(live: LiveBroker, sdk: PythonSdk, queue: st
         sender.send_messages(ServiceBusMessage("x"))
 
 
-def test_trap_09_filters_have_ten_digits_and_rules_and_actions_eleven(live: LiveBroker, js: JsClient) -> None:
+# -- Filters are a digit shorter than actions
+
+
+def test_filters_have_ten_digits_and_rules_and_actions_eleven(live: LiveBroker, js: JsClient) -> None:
     """JavaScript throws on any other filter, and takes a rule or an action with a wrong one for none."""
     topic = live.topic()
     rules = [Rule("a", SqlFilter("x = 1"), SqlAction("SET a = 1"), 0), Rule("b", FalseFilter(), None, 0)]
@@ -302,10 +306,10 @@ def test_trap_09_filters_have_ten_digits_and_rules_and_actions_eleven(live: Live
         assert b"\x00\x80" + code.to_bytes(8, "big") in said, hex(code)
 
 
-# -- 10 --------------------------------------------------------------------------------------------------------------
+# -- Lock tokens have two byte orders
 
 
-def test_trap_10_the_tag_is_the_lock_token_in_guid_order_and_management_has_it_in_network_order(
+def test_the_tag_is_the_lock_token_in_guid_order_and_management_has_it_in_network_order(
     live: LiveBroker, sdk: PythonSdk, queue: str
 ) -> None:
     live.send(queue, "x")
@@ -320,7 +324,7 @@ def test_trap_10_the_tag_is_the_lock_token_in_guid_order_and_management_has_it_i
     receiver.complete_message(message)
 
 
-def test_trap_10_with_javascript(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_javascript_has_the_same_token_in_both_orders(live: LiveBroker, js: JsClient, queue: str) -> None:
     live.send(queue, "x")
     with live.tap() as tap:
         token = js.receive_one(queue)["lockToken"]
@@ -345,10 +349,10 @@ def asked_tokens(tap: Tap, queue: str) -> list[uuid.UUID]:
     return list(body["lock-tokens"])
 
 
-# -- 11 --------------------------------------------------------------------------------------------------------------
+# -- Python ignores credit
 
 
-def test_trap_11_python_sends_a_flow_of_its_own_on_its_sender_and_goes_past_the_first_credit(
+def test_python_sends_a_flow_of_its_own_on_its_sender_and_goes_past_the_first_credit(
     live: LiveBroker, sdk: PythonSdk, queue: str
 ) -> None:
     count = limits.LINK_CREDIT + 50 if sdk.kind == SYNC else 5  # the asyncio sender takes its time for each
@@ -362,7 +366,7 @@ def test_trap_11_python_sends_a_flow_of_its_own_on_its_sender_and_goes_past_the_
     assert live.active_count(queue) == count
 
 
-def test_trap_11_whoever_ignores_its_credit_keeps_its_link(live: LiveBroker, queue: str) -> None:
+def test_whoever_ignores_its_credit_keeps_its_link(live: LiveBroker, queue: str) -> None:
     count = limits.LINK_CREDIT * 3 // 2
     raw = RawClient(live.server.port)
     link = raw.sender(queue)
@@ -380,19 +384,17 @@ def test_trap_11_whoever_ignores_its_credit_keeps_its_link(live: LiveBroker, que
     raw.close()
 
 
-def test_trap_11_javascript_obeys_its_credit_and_is_given_enough(live: LiveBroker, js: JsClient, queue: str) -> None:
+def test_javascript_obeys_its_credit_and_is_given_enough(live: LiveBroker, js: JsClient, queue: str) -> None:
     count = limits.LINK_CREDIT * 2
     answer = js("sendMany", queue=queue, messages=[{"body": b"x"}] * count)
     assert answer["outcomes"] == [None] * count
     assert live.active_count(queue) == count
 
 
-# -- 12 --------------------------------------------------------------------------------------------------------------
+# -- Every drain is answered
 
 
-def test_trap_12_a_drain_is_answered_at_once_and_javascript_keeps_its_link(
-    live: LiveBroker, js: JsClient, queue: str
-) -> None:
+def test_a_drain_is_answered_at_once_and_javascript_keeps_its_link(live: LiveBroker, js: JsClient, queue: str) -> None:
     with live.tap() as tap:
         for number in range(2):
             js("send", queue=queue, message={"body": number})
@@ -408,21 +410,17 @@ def test_trap_12_a_drain_is_answered_at_once_and_javascript_keeps_its_link(
     assert sources.count(queue) == 1, "unanswered, it would have closed the link and attached another"
 
 
-# -- 13 --------------------------------------------------------------------------------------------------------------
+# -- Correlation in the same type
 
 
-def test_trap_13_answers_carry_the_very_id_of_the_request_python_uuid(
-    live: LiveBroker, sdk: PythonSdk, queue: str
-) -> None:
+def test_answers_carry_the_very_id_of_the_request_python_uuid(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     with live.tap() as tap:
         assert sdk.receiver(queue).peek_messages() == []
     for node in ("$cbs", f"{queue}/$management"):
         assert_correlated(tap.connections[0], node, uuid.UUID)
 
 
-def test_trap_13_answers_carry_the_very_id_of_the_request_javascript_str(
-    live: LiveBroker, js: JsClient, queue: str
-) -> None:
+def test_answers_carry_the_very_id_of_the_request_javascript_str(live: LiveBroker, js: JsClient, queue: str) -> None:
     with live.tap() as tap:
         assert js("peek", queue=queue) == []
     for node in ("$cbs", f"{queue}/$management"):
@@ -436,10 +434,10 @@ def assert_correlated(spoken: Spoken, node: str, kind: type) -> None:
     assert {type(identity) for identity in asked + answered} == {kind}
 
 
-# -- 14 --------------------------------------------------------------------------------------------------------------
+# -- Frames come after the end
 
 
-def test_trap_14_frames_on_a_session_that_python_has_just_ended_are_ignored(
+def test_frames_on_a_session_that_python_has_just_ended_are_ignored(
     live: LiveBroker, sdk: PythonSdk, queue: str
 ) -> None:
     with live.tap() as tap:
@@ -454,9 +452,7 @@ def test_trap_14_frames_on_a_session_that_python_has_just_ended_are_ignored(
 
 
 @pytest.mark.parametrize("is_reset", [False, True], ids=["half closed", "closed with our answers unread"])
-def test_trap_14_the_last_dispositions_of_a_client_that_goes_are_heard(
-    live: LiveBroker, queue: str, is_reset: bool
-) -> None:
+def test_the_last_dispositions_of_a_client_that_goes_are_heard(live: LiveBroker, queue: str, is_reset: bool) -> None:
     live.send(queue, *(f"{number}" for number in range(50)))
     raw = RawClient(live.server.port)
     link = raw.receiver(queue)
@@ -471,10 +467,10 @@ def test_trap_14_the_last_dispositions_of_a_client_that_goes_are_heard(
     raw.close()
 
 
-# -- 15 --------------------------------------------------------------------------------------------------------------
+# -- A full batch is over the limit
 
 
-def test_trap_15_a_full_python_batch_is_larger_than_the_advertised_size_and_is_taken(
+def test_a_full_python_batch_is_larger_than_the_advertised_size_and_is_taken(
     live: LiveBroker, sdk: PythonSdk, queue: str
 ) -> None:
     with live.tap() as tap:
@@ -495,12 +491,10 @@ def test_trap_15_a_full_python_batch_is_larger_than_the_advertised_size_and_is_t
     assert live.active_count(queue) == count
 
 
-# -- 16 --------------------------------------------------------------------------------------------------------------
+# -- Channels begin at zero
 
 
-def test_trap_16_javascript_begins_on_channel_0_and_uses_channels_again(
-    live: LiveBroker, js: JsClient, queue: str
-) -> None:
+def test_javascript_begins_on_channel_0_and_uses_channels_again(live: LiveBroker, js: JsClient, queue: str) -> None:
     with live.tap() as tap:
         for number in range(3):
             js("send", queue=queue, message={"body": number})
@@ -515,7 +509,7 @@ def test_trap_16_javascript_begins_on_channel_0_and_uses_channels_again(
     assert tap.connections[0].errors() == []
 
 
-def test_trap_16_python_begins_on_channel_1(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
+def test_python_begins_on_channel_1(live: LiveBroker, sdk: PythonSdk, queue: str) -> None:
     with live.tap() as tap:
         sdk.sender(queue).send_messages(ServiceBusMessage("x"))
     said = [(frame, frame.body) for frame in tap.connections[0].frames if isinstance(frame.body, Begin)]

@@ -32,7 +32,7 @@ from spillway.model.ledger import MANAGEMENT, NAMESPACE_ENTITY
 
 log = logging.getLogger(__name__)
 
-BODY_BYTES_MAX: Final = 1024 * 1024  # B15; the largest description that an SDK sends has some 50 KB
+BODY_BYTES_MAX: Final = 1024 * 1024  # bad input B15; the largest description that an SDK sends has some 50 KB
 SWALLOWED_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is too large: a client that is cut off hears no reason
 HEADERS_MAX: Final = 100
 QUERY_BYTES_MAX: Final = 4_096
@@ -182,7 +182,7 @@ def where_of(request: Request) -> str:
 
 
 def refuse_head(request: Request) -> None:
-    """What must not be guessed at is refused: whose length counts, whose token, how the body is packed (B16, B22)."""
+    """What must not be guessed at is refused: whose length counts, whose token, how packed (bad input B16, B22)."""
     if len(request.scope["headers"]) > HEADERS_MAX:
         raise Fault(431, f"SubCode=43100. A request has at most {HEADERS_MAX} header lines.", closes=True)
     counts = Counter(name.decode("latin-1").lower() for name, _ in request.scope["headers"])

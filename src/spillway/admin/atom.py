@@ -1,6 +1,7 @@
 """Atom in and out: an entry around one description, a feed of them, an error.
 
-What comes in is read by namespace, never by prefix, and without a DTD: nothing is expanded, nothing fetched (B15).
+What comes in is read by namespace, never by prefix, and without a DTD: nothing is expanded, nothing fetched
+(bad input B15).
 What goes out is written by hand in the service's order, because clients look at prefixes and at the order of links.
 """
 
@@ -122,7 +123,7 @@ class Feed:
     entries: list[Entry] = field(default_factory=list)
 
     def xml(self) -> str:
-        """Python pages when there are exactly two links, JavaScript when one has rel="next" (wire-contract 11.3)."""
+        """Python pages by exactly two links, JavaScript by rel="next" (docs/wire.md, "Descriptions and feeds")."""
         following = "" if self.next_link is None else f'<link rel="next" href={attribute(self.next_link)}/>'
         beginning = f"<entry xml:base={attribute(self.id)}>"
         return (

@@ -1,7 +1,7 @@
 """Queues, topics and subscriptions as the administration API describes them: settings in, descriptions out.
 
-The elements and their order are the service's (wire-contract 11.3). What this version does not serve is refused, so
-that nobody believes to have what he has not.
+The elements and their order are the service's (docs/wire.md, "Descriptions and feeds"). What this version does not
+serve is refused, so that nobody believes to have what he has not.
 """
 
 from dataclasses import dataclass
@@ -142,7 +142,7 @@ def set_field(settings: EntitySettings, name: str, text: str, kind: str, is_upda
             )
         settings.user_metadata = text
     elif name == MAX_MESSAGE_SIZE:
-        # The Standard tier refuses it in a create, whatever it says (wire-contract 13).
+        # The Standard tier refuses it in a create (docs/wire.md, "What Azure does beyond the specification").
         if not is_update:
             raise bad_request(f"Bad Request. {MORE}.")
         integer(name, text, MESSAGE_KB, MESSAGE_KB)
@@ -390,7 +390,7 @@ def user_metadata(settings: EntitySettings) -> list[tuple[str, str]]:
 
 
 def count_details(shown: Description) -> tuple[str, str]:
-    """JavaScript wants the prefix declared on this element, as its only attribute (wire-contract 11.3)."""
+    """JavaScript wants the prefix declared here, as the only attribute (docs/wire.md, "Descriptions and feeds")."""
     counts = (
         ("ActiveMessageCount", shown.counters.active),
         ("DeadLetterMessageCount", shown.dead_letter_count),

@@ -1,4 +1,4 @@
-"""What an administrator hears when a request is refused, worded as the service words it (wire-contract 11.4)."""
+"""What an administrator hears of a refusal, in the service's words (docs/wire.md, "Refusals over HTTP")."""
 
 from typing import Final
 

@@ -1,5 +1,7 @@
-"""h11, stricter: it is lenient where two parsers may differ (a folded line, a bare line feed, a length said twice), we
-are not (B16). Every head is looked at, also that of a request that came behind another one.
+"""Heads of HTTP requests, read by h11 and judged more strictly.
+
+It is lenient where two parsers may differ (a folded line, a bare line feed, a length said twice), we are not (bad input
+B16). Every head is looked at, also that of a request that came behind another one.
 """
 
 import re

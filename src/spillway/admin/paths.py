@@ -1,4 +1,4 @@
-"""What a request's path points at (wire-contract 11.2).
+"""What a request's path points at (docs/wire.md, "Paths and requests").
 
 Percent-encoding is undone once, before the path is split: Python sends `a/b` as `a%2Fb`, JavaScript as it is. Names
 are compared without regard to case, so the words between them are too.

@@ -1,4 +1,4 @@
-"""Rules of subscriptions as the administration API describes them (wire-contract 11.3)."""
+"""Rules of subscriptions as the administration API describes them (docs/wire.md, "Descriptions and feeds")."""
 
 from typing import Final
 from xml.etree.ElementTree import Element

@@ -1,4 +1,4 @@
-"""From HTTP to a WebSocket: who may change over, and why not (wire-contract 1.2, RFC 6455 section 4.2).
+"""From HTTP to a WebSocket: who may change over, and why not (docs/wire.md, "WebSocket"; RFC 6455 section 4.2).
 
 No token is asked for here: the AMQP inside has its own login, and nothing can be done without it. Whose page may ask at
 all is said in `pages`.

@@ -1,9 +1,9 @@
 """A WebSocket as a plain stream of bytes: a protocol to the socket below it, a transport to whoever speaks above it.
 
-Binary messages carry the stream in pieces of any size (wire-contract 1.2): what has come of one is handed on at once,
-so a message of any length costs no memory. Whatever a transport promises is kept: nothing is read while the reader
-above wants nothing, and what is not yet written is the socket's to count. The AMQP above looks after time-outs, as it
-does on a bare socket.
+Binary messages carry the stream in pieces of any size (docs/wire.md, "WebSocket"): what has come of one is handed on at
+once, so a message of any length costs no memory. Whatever a transport promises is kept: nothing is read while the
+reader above wants nothing, and what is not yet written is the socket's to count. The AMQP above looks after time-outs,
+as it does on a bare socket.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
             self.above.resume_writing()
 
     def read_the_rest(self) -> None:
-        """A write failed because the client has closed; what it said before still counts (wire-contract, trap 14)."""
+        """The client has closed; what it said before still counts (docs/wire.md, "Frames come after the end")."""
         raw = self.raw if self.raw is not None and self.raw.fileno() >= 0 else None
         data = b""
         while True:

@@ -128,7 +128,7 @@ class Connection:
         self.events: list[Event] = []
         self.sessions: dict[int, Session] = {}  # by our channel
         self.sessions_by_remote_channel: dict[int, Session] = {}
-        self.ended_channels: set[int] = set()  # of the peer: what still comes on them is ignored (trap 14)
+        self.ended_channels: set[int] = set()  # docs/wire.md, "Frames come after the end"
         self.names: dict[tuple[str, bool], Link] = {}  # links by name and role, for stealing
         self.remote_open: Open | None = None
         self.frame_bytes_max: int = FRAME_BYTES_MIN  # that we may send
@@ -501,7 +501,7 @@ class Connection:
 
     def _on_unmapped(self, channel: int) -> None:
         if channel in self.ended_channels:
-            return  # Python ends its session first and detaches its management links then (trap 14)
+            return  # Python detaches its management links then (docs/wire.md, "Frames come after the end")
         if channel > self.options.channel_max:
             # "MUST close the connection with the framing-error error-code" [2.7.1]
             self.fail(FRAMING_ERROR, f"Channel {channel} is above channel-max.")

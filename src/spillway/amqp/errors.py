@@ -1,4 +1,4 @@
-"""What a peer can do wrong, and how AMQP says so.
+"""Errors of AMQP: what a peer can do wrong, and how it is said.
 
 `ProtocolError` is the peer's fault and names what it ends: the link, the session or the connection. `AmqpError` is the
 value that travels: the described type `error` [2.8.14].

@@ -1,4 +1,4 @@
-"""What a connection tells its owner, in the order in which it happened.
+"""Events: what a connection tells its owner, in the order in which it happened.
 
 Plain values: the owner reads `Connection.take_events()` and asks with `isinstance`, frequent cases first. Nothing here
 is a call back; what the owner decides it says through the methods of connection, session and link.

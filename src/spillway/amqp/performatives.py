@@ -100,7 +100,7 @@ class Rejected(DeliveryState):
         self.error = error
 
     def fields(self) -> list[object]:
-        # No field at all without an error: both SDKs read an error in the echo as a refusal (wire-contract trap 2).
+        # No field at all without an error (docs/wire.md, "Dead letters are echoed without an error").
         return [] if self.error is None else [self.error]
 
 

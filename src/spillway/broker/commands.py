@@ -1,4 +1,4 @@
-"""What can be asked of the broker. Links and requests are opaque numbers, unique for the life of the process."""
+"""Commands: what can be asked of the broker. Links and requests are opaque numbers, unique in the process."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the broker wants said or done. Spoken only once the turn that decided it is durable; `Load` at once."""
+"""Effects: what the broker wants said or done. Spoken only once the turn that decided it is durable; `Load` at once."""
 
 from spillway.model.access import AccessRule
 from spillway.model.entity import EntitySettings

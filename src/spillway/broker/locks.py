@@ -1,4 +1,4 @@
-"""Locks on messages: volatile by contract (H16), one table per entity.
+"""Locks on messages: volatile (contract H16), one table per entity.
 
 All locks of an entity last equally long, so the order of insertion is the order of expiry: a renewed lock is taken out
 and put in again at the end. Nothing is scanned and no lock has a timer of its own.

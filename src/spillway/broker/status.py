@@ -1,4 +1,4 @@
-"""What an entity that was disabled refuses.
+"""The status of an entity: what one that was disabled refuses.
 
 As Azure documents it: nothing is sent to an entity that is disabled or send-disabled, nothing received from or settled
 in one that is disabled or receive-disabled; messages stay, topics go on copying into their subscriptions, scheduled

@@ -1,4 +1,4 @@
-"""What happens by itself: scheduled messages become active, waiting messages expire. Bounded steps, store indexes."""
+"""Sweeps: scheduled messages become active, waiting ones expire, by themselves. Bounded steps, store indexes."""
 
 from typing import Final
 

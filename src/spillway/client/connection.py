@@ -209,7 +209,7 @@ class Connection:
         path = source.address or ""
         await self._authorise(path)
         name = f"{path}-{uuid.uuid4().hex}"
-        # Peek-lock is settle-mode "second": we say the outcome, the service settles (wire-contract 5.2).
+        # Peek-lock is settle-mode "second" (docs/wire.md, "Client receivers").
         link = self._wire.engine.begin().attach_receiver(
             name,
             source,

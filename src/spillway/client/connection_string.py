@@ -104,8 +104,8 @@ def parse_connection_string(text: str) -> ConnectionString:
         key=parts.get(_KEY),
         signature=parts.get(_SIGNATURE),
         entity_path=parts.get(_ENTITY_PATH),
-        # Both SDKs compare with the lower-case literal (wire-contract 1.1); another spelling is more likely a mistake
-        # than a wish for TLS, and a silent guess either way would be worse than a question.
+        # Both SDKs compare with the lower-case literal (docs/wire.md, "Ports and schemes"); another is more likely a
+        # mistake than a wish for TLS, and a silent guess either way would be worse than a question.
         is_emulator=_emulator_flag(parts.get(_EMULATOR)),
         demands_tls=endpoint.scheme == "amqps",
         is_websocket=_is_websocket(parts.get(_TRANSPORT)),

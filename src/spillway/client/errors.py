@@ -1,8 +1,8 @@
 """What can go wrong for a caller of the client, in one hierarchy.
 
 Whatever the peer refused arrives as a `ClientError` that carries the AMQP condition, the peer's text, the tracking id
-found in it and whether trying again can be expected to help (contract G2-G4). Which class it is follows from the
-condition alone (wire-contract section 9). Malformed arguments are ValueErrors: the caller's own fault.
+found in it and whether trying again can be expected to help (contract G2 to G4). Which class it is follows from the
+condition alone (docs/wire.md, "Error conditions"). Malformed arguments are ValueErrors: the caller's own fault.
 """
 
 import re
@@ -146,7 +146,7 @@ _BY_CONDITION["amqp:resource-deleted"] = EntityNotFound
 # Conditions without a class of their own that pass by themselves.
 _TRANSIENT: Final = frozenset({"amqp:internal-error", "com.microsoft:auth-failed", "amqp:connection:forced"})
 
-# For a $cbs answer, or a management one without an errorCondition: the status says as much (wire-contract 3 and 8).
+# For a $cbs answer, or a management one without an errorCondition: the status says as much (docs/wire.md, "Tokens").
 _BY_STATUS: Final[dict[int, str]] = {
     401: "amqp:unauthorized-access",
     403: "amqp:resource-limit-exceeded",

@@ -1,4 +1,4 @@
-"""`<entity>/$management`: what is asked for by sequence number or lock token instead of over a link (wire-contract 8).
+"""`<entity>/$management`: what is asked for by sequence number or lock token (docs/wire.md, "Management requests").
 
 The links are attached with the first call and again after they have ended, so a `Management` can be kept for as long
 as its connection. Sessions and rules will be further operations on the same `call`.
@@ -22,7 +22,7 @@ DEFERRED: Final = "defered"  # the service's spelling
 DEAD_LETTERED: Final = "suspended"
 
 _NO_CONTENT: Final = 204
-_WITH_MESSAGES_MS: Final = 253_402_300_800_000  # the year 10000 asks for sessions with messages (wire-contract 8.10)
+_WITH_MESSAGES_MS: Final = 253_402_300_800_000  # the year 10000 asks for sessions with messages
 
 
 class Management:

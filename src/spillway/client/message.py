@@ -133,7 +133,7 @@ class ReceivedMessage:
         self.delivery_id = delivery_id
         self.link = link
         self.is_settled = is_settled
-        # The tag is the token in GUID order, not in network order (wire-contract trap 10).
+        # The tag is the token in GUID order, not in network order (docs/wire.md, "Lock tokens have two byte orders").
         self._token_bytes = b"" if is_settled else tag
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
 """Request and response over a pair of links: how `$cbs` and `$management` are spoken to.
 
 Both links share an AMQP session. Responses are found by their correlation id; the reply link's name, its target
-address and the reply-to are one and the same, so that any way of finding it works (wire-contract 3 and 8).
+address and the reply-to are one and the same, so that any way of finding it works
+(docs/wire.md, "Management requests").
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 `post` puts a message in line and returns a future for its outcome; `send` awaits that outcome (contract G1). What is
 posted and not yet settled is bounded by the window, in messages and bytes: beyond it `post` raises and `ready` waits
-(G10, G11). Messages leave the line only while the peer grants credit and the socket takes bytes.
+(contract G10, G11). Messages leave the line only while the peer grants credit and the socket takes bytes.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class Sender(LinkEnd):
         await self.send_raw(message.encode(), 0, timeout)
 
     async def send_batch(self, messages: Sequence[OutgoingMessage], timeout: float | None = None) -> None:
-        """Send several as one transfer that is accepted or refused as a whole (wire-contract 6.1)."""
+        """Several as one transfer, accepted or refused as a whole (docs/wire.md, "Transfers from clients")."""
         await self.send_raw(encode_batch(messages), BATCH_FORMAT, timeout)
 
     async def send_raw(self, encoded: bytes, message_format: int = 0, timeout: float | None = None) -> None:

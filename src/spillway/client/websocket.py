@@ -1,6 +1,6 @@
 """AMQP inside a WebSocket, for networks that let nothing else through: a transport for `Wire`.
 
-Binary messages carry the stream in pieces of any size (wire-contract 1.2). wsproto speaks; this carries.
+Binary messages carry the stream in pieces of any size (docs/wire.md, "WebSocket"). wsproto speaks; this carries.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a link or a token points at (wire-contract section 4).
+"""What a link or a token points at (docs/wire.md, "Addresses").
 
 Python writes `amqps://host:port/name`, JavaScript a bare `name`. Paths are compared without regard to case by whoever
 looks them up (`model.entity.entity_key`); here names keep the case in which they were written, for error texts, and the

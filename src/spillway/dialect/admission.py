@@ -1,8 +1,8 @@
-"""A message from a client, checked in full and taken apart as far as the broker needs (wire-contract 6.1, 6.3).
+"""A message from a client, checked and taken apart as far as the broker needs (docs/wire.md, "Message sections").
 
 What is stored is what is delivered, so only what can be read again gets in. The sender's bytes stay as they are but for
-four repairs: annotations that only the broker may write are cut out, a message without a message-id gets one (the
-JavaScript client cannot settle it otherwise, trap 7), section descriptors are written in the one form that Python can
+four repairs: annotations that only the broker may write are cut out, a message without a message-id gets one
+(docs/wire.md, "Every message has an id"), section descriptors are written in the one form that Python can
 read, and sections that came in another order are put into AMQP's: both SDKs send on what they received in one of their
 own.
 """

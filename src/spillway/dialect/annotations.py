@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# -- message annotations (wire-contract 6.3) ------------------------------------------------------------------
+# -- message annotations (docs/wire.md, "Message sections") -----------------------------------------------------
 SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
 ENQUEUED_TIME: Final = "x-opt-enqueued-time"
 ENQUEUE_SEQUENCE_NUMBER: Final = "x-opt-enqueue-sequence-number"

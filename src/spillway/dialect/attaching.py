@@ -1,4 +1,4 @@
-"""What a client wants with a link: an entity, its `$management` node, or `$cbs` (wire-contract section 5)."""
+"""What a client wants with a link: an entity, its `$management` node, or `$cbs` (docs/wire.md, "Links")."""
 
 from typing import Final, Protocol
 
@@ -132,7 +132,7 @@ class MissingEntities:
             raise entity_not_found(self.host, shown(address.path))
 
     def entity_type(self, link: PeerLink) -> int:
-        """What the answer to an attach calls the entity (wire-contract 5.2)."""
+        """What the answer to an attach calls the entity (docs/wire.md, "Client receivers")."""
         address = link.address
         if split_subscription(address.path)[0]:
             return ENTITY_TYPE_SUBSCRIPTION

@@ -1,4 +1,4 @@
-"""`$cbs`: a client puts a token before it uses an entity (wire-contract section 3)."""
+"""`$cbs`: a client puts a token before it uses an entity (docs/wire.md, "Tokens")."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ class PutToken:
 
 
 def read_put_token(request: RequestMessage) -> PutToken:
-    """`type` is not looked at: Python calls a shared access signature `jwt` (trap 6). Its text tells."""
+    """`type` is not looked at, the text tells (docs/wire.md, "The type of a token lies")."""
     operation = request.text("operation")
     if operation != PUT_TOKEN:
         raise NotImplementedHere(f"$cbs knows the operation '{PUT_TOKEN}' only, not '{operation[:100]}'.")

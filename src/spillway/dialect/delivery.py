@@ -1,4 +1,4 @@
-"""A stored message as it goes to a client: our head, then the sender's bytes untouched (wire-contract 6.3).
+"""A stored message as it goes to a client: our head, then the sender's bytes (docs/wire.md, "Message sections").
 
 The head is header, delivery annotations and message annotations. The usual message (no time to live, no priority, no
 annotations of its own, nothing changed by the broker) gets it from one precompiled pack. The same encoder serves
@@ -63,7 +63,7 @@ _LOCKED_PAIR: Final = struct.Struct(f">{len(_LOCKED_KEY)}sq")
 _FIRST_NUMBER_PAIR: Final = struct.Struct(f">{len(_FIRST_NUMBER_KEY)}sq")
 _STATE_PAIR: Final = struct.Struct(f">{len(_STATE_KEY)}sB")
 
-# The lock token is a GUID: its tag has the first three groups the other way round than AMQP's uuid (trap 10).
+# The lock token is a GUID, AMQP has uuids (docs/wire.md, "Lock tokens have two byte orders").
 _GUID: Final = struct.Struct("<IHH8s")
 
 # The head of the usual locked message, written by one pack: literal, value, literal, value …
@@ -191,7 +191,7 @@ def _header(stored: StoredMessage) -> bytes:
 
 
 def _delivery_annotations(message: Message, lock_token: bytes) -> bytes:
-    """The sender's own reach the receiver; the lock token is ours (wire-contract section 13)."""
+    """The sender's own reach the receiver; the lock token is ours (docs/wire.md, "Message sections")."""
     count = message.delivery_annotations_count
     if not lock_token and count == 0:
         return _NO_DELIVERY_ANNOTATIONS

@@ -1,4 +1,4 @@
-"""How a refusal is said in AMQP: condition, text with tracking id, and always three fields (wire-contract trap 1)."""
+"""How a refusal is said in AMQP: condition, text with tracking id (docs/wire.md, "Three fields in every error")."""
 
 from typing import ClassVar, Protocol
 
@@ -18,7 +18,7 @@ class Tracker(Protocol):
 
 
 class MessageMalformed(BrokerError):
-    """A payload that is no AMQP message. Refused like any other: a detach would hang the JavaScript sender (trap 4)."""
+    """A payload that is no AMQP message. Refused like any other (docs/wire.md, "Never detach for a refused send")."""
 
     condition: ClassVar[str] = "amqp:decode-error"
     status_code: ClassVar[int] = 400

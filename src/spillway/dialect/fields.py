@@ -60,7 +60,7 @@ def read_longs(fields: dict[object, object], field: str, count_max: int) -> list
 
 
 def read_tokens(fields: dict[object, object], field: str) -> list[bytes]:
-    """Lock tokens: a uuid here, the same sixteen bytes in GUID order in the broker (wire-contract trap 10)."""
+    """A uuid here, in GUID order in the broker (docs/wire.md, "Lock tokens have two byte orders")."""
     tokens: list[bytes] = []
     for value in read_items(fields, field, limits.LOCK_TOKENS_MAX):
         if not isinstance(value, uuid.UUID):

@@ -1,4 +1,4 @@
-"""`<entity>/$management`: requests become commands, answers become maps (wire-contract section 8)."""
+"""`<entity>/$management`: requests become commands, answers become maps (docs/wire.md, "Management requests")."""
 
 import uuid
 from typing import Final

@@ -1,8 +1,8 @@
-"""Settlement over the link, both directions (wire-contract section 7).
+"""Settlement over the link, both directions (docs/wire.md, "Settlement").
 
 The client says an AMQP delivery state and waits for its echo; the broker knows settlements. The echo repeats the
 outcome that was asked for, and a dead-letter is echoed as `rejected` without an error: with one, both SDKs read it as
-"settlement refused" (traps 2 and 3).
+"settlement refused" (docs/wire.md, "The same outcome back" and "Dead letters are echoed without an error").
 """
 
 import uuid

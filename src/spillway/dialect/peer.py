@@ -362,7 +362,7 @@ class Peer:
             link.grant(REQUEST_CREDIT)
 
     def _reject(self, link: Link, delivery_id: int, is_settled: bool, error: BrokerError, now_ms: int) -> None:
-        """Never a detach: JavaScript would wait for its own timeout (wire-contract trap 4)."""
+        """By a disposition (docs/wire.md, "Never detach for a refused send")."""
         if not is_settled:
             link.session.settle(delivery_id, Rejected(self._say(error, link, now_ms)))
 
@@ -440,7 +440,7 @@ class Peer:
 
     def _hand_over(self, receiver: ClientReceiver, effect: Deliver) -> None:
         payload = encode_delivery(effect.stored, effect.lock_token, effect.locked_until_ms, receiver.is_copying)
-        # The tag is the lock token; what is deleted already has an empty one, as in Azure (wire-contract section 13).
+        # The tag is the lock token; what is deleted already has an empty one (docs/wire.md, "Transfers to clients").
         receiver.link.send(effect.lock_token, payload, receiver.deletes)
         receiver.note_size(len(payload))
 
@@ -498,7 +498,7 @@ class Peer:
         source = attach.source or Source()
         properties: dict[object, object] = {Symbol(ENTITY_TYPE): Int(self.missing.entity_type(user))}
         if effect is not None and effect.session_id is not None:
-            # Which session it got, whatever it asked for, and until when (wire-contract 5.3).
+            # Which session it got, whatever it asked for, and until when (docs/wire.md, "Session receivers").
             source.filter = {Symbol(SESSION_FILTER): _session_filter(user, effect.session_id)}
             properties[Symbol(LOCKED_UNTIL_UTC)] = effect.locked_until_ms * TICKS_PER_MS + TICKS_AT_1970
         link.accept(source, attach.target or Target(), properties, bytes_max)
@@ -666,8 +666,7 @@ class Peer:
     def _attached(self, user: PeerLink, effect: Attached, now_ms: int) -> None:
         self._accept(user, limits.MESSAGE_BYTES_MAX, effect)
         if isinstance(user, ClientSender):
-            # The Python SDK's batches are a little larger than what they were told (trap 15); single messages are
-            # measured again when they are admitted.
+            # Single messages are measured again when admitted (docs/wire.md, "A full batch is over the limit").
             user.link.bytes_max = limits.MESSAGE_BYTES_MAX + limits.BATCH_SLACK_BYTES
             user.link.grant(limits.LINK_CREDIT)
         self._handle_events(now_ms)

@@ -1,7 +1,7 @@
 """Requests over a pair of links, as `$cbs` and `$management` use them: a message in, a message out.
 
-The answer carries the request's message-id as its correlation-id, in the very same AMQP type (wire-contract trap 13),
-and goes out settled: Python never settles what it receives on these links.
+The answer carries the request's message-id as its correlation-id, in the very same AMQP type (docs/wire.md,
+"Correlation in the same type"), and goes out settled: Python never settles what it receives on these links.
 """
 
 from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget

@@ -118,8 +118,8 @@ def authorise(grants: Grants, path: str, rights: int, now_ms: int) -> Unauthoriz
 def find_grant(grants: Grants, path: str, rights: int, now_ms: int) -> Grant | None:
     """Which grant allows it; None, the answer to everything that is not allowed, if none does.
 
-    Scopes cover whole segments: a token for `queue1` says nothing about `queue10` (B20). A rule of the entity `a`
-    says nothing about the entity `a/b`, which only happens to be called so.
+    Scopes cover whole segments: a token for `queue1` says nothing about `queue10` (bad input B20). A rule of the
+    entity `a` says nothing about the entity `a/b`, which only happens to be called so.
     """
     scope = entity_key(path)
     root = root_key(scope)

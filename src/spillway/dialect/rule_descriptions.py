@@ -1,4 +1,4 @@
-"""Rules over `$management`: maps when they are added, described lists when they are listed (wire-contract 8.11-13)."""
+"""Rules over `$management`: maps when added, described lists when listed (docs/wire.md, "Rules over management")."""
 
 import uuid
 from typing import Final
@@ -19,7 +19,7 @@ from spillway.model.rules import (
     TrueFilter,
 )
 
-# Ten hexadecimal digits for filters, eleven for rules and actions (wire-contract trap 9).
+# Ten digits for filters, eleven for the others (docs/wire.md, "Filters are a digit shorter than actions").
 RULE_DESCRIPTION: Final = 0x13700000004
 NO_ACTION: Final = 0x13700000005
 SQL_ACTION: Final = 0x13700000006

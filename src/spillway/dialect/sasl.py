@@ -1,4 +1,4 @@
-"""Who is let in at SASL. ANONYMOUS and MSSBCBS mean "not yet": their rights come from `$cbs` (wire-contract 1.4)."""
+"""Who is let in at SASL. ANONYMOUS and MSSBCBS mean "not yet": rights come from `$cbs` (docs/wire.md, "SASL")."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a connection has shown a right to, and until when. Who has shown none is borne, not trusted.
+"""The standing of a connection: what it has shown a right to, and until when. Who has shown none is borne, not trusted.
 
 Tokens end by the wall clock, which people set; everything else of a connection goes by a time that never leaps. What is
 handed in here as `now_ms` is the latter.

@@ -1,4 +1,4 @@
-"""Who cleans up if the lab cannot: `python -m spillway.lab.guard`.
+"""The guard of a run, who cleans up if the lab cannot: `python -m spillway.lab.guard`.
 
 It is told on its stdin what the lab starts and changes, one line of JSON each. When that ends, because the lab is done
 or because it was killed, it ends the processes that are still there, takes back the firewall rules and removes the

@@ -1,4 +1,4 @@
-"""What every process of the lab writes down for itself: one line of JSON per thing that happened, in a file of its own.
+"""Histories: what every process of the lab writes down for itself, a line of JSON for each thing that happened.
 
 The lines are the only thing that the verdict is made from. They carry times of one clock (one machine, monotonic), are
 never edited, and never pass through a broker.

@@ -1,4 +1,4 @@
-"""What goes wrong, and how it is mended again: one class a scenario.
+"""The scenarios of the lab: what goes wrong, and how it is mended again. One class each.
 
 A fault begins when a fifth of the messages are safe, and lasts until half are and a good third of all has found
 another way.

@@ -3,7 +3,7 @@
 from typing import Final
 
 DAY_MS: Final = 86_400_000
-# .NET's longest time span. The Python SDK sends a little less of it back on update (wire-contract 11.3).
+# .NET's longest time span. Python sends a little less back on update (docs/wire.md, "Descriptions and feeds").
 FOR_EVER: Final = "P10675199DT2H48M5.4775807S"
 FOR_EVER_DAYS: Final = 10_675_199
 # Letters of the parts before and behind the T, in order. A year and a month are as long as .NET takes them for.

@@ -1,8 +1,8 @@
-"""What can be refused, by whose fault.
+"""Refusals of the broker: what can be refused, by whose fault, and with which condition.
 
 `BrokerError` is the caller's fault: it carries the AMQP condition the SDKs map to their own exceptions
-(wire-contract section 9) and a text that says what to do. It is returned as a value inside effects more often than
-raised. The peer's faults (`ProtocolError`) live in `amqp`; our own are assertions.
+(docs/wire.md, "Error conditions") and a text that says what to do. It is returned as a value inside effects more often
+than raised. The peer's faults (`ProtocolError`) live in `amqp`; our own are assertions.
 """
 
 from typing import ClassVar, Final
@@ -35,7 +35,7 @@ class EntityNotFound(BrokerError):
 
 
 def entity_not_found(namespace: str, path: str) -> EntityNotFound:
-    """The JavaScript SDK knows a missing entity by the first of these sentences (wire-contract, trap 8)."""
+    """JavaScript knows one by the first of these (docs/wire.md, "The sentence for a missing entity")."""
     return EntityNotFound(
         f"The messaging entity 'sb://{namespace}/{path}' could not be found. Check its name, or create it first."
     )

@@ -8,7 +8,7 @@ into an `Overlay`, which the dialect merges when it encodes a delivery.
 import struct
 from typing import Final
 
-# States, as `x-opt-message-state` says them (wire-contract 6.3).
+# States, as `x-opt-message-state` says them (docs/wire.md, "Message sections").
 ACTIVE: Final = 0
 DEFERRED: Final = 1
 SCHEDULED: Final = 2

@@ -1,4 +1,4 @@
-"""What is remembered: the broker decides it, the store keeps it.
+"""Records and turns, what is remembered: the broker decides it, the store keeps it.
 
 A `Turn` is what one step of the broker decided. Its groups are each all or nothing. Counters are absolute values at
 the end of the turn: a store that commits whole turns writes them as they are.

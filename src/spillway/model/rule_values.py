@@ -1,8 +1,8 @@
 """The typed values that rules carry: parameters of SQL expressions and properties of correlation filters.
 
 A value is kept as the type's name and the text that the client wrote, so that it comes back from the administration
-API as it went in (wire-contract sections 11.3 and 13); rules evaluate what the text stands for. The names are XML
-Schema's.
+API as it went in (docs/wire.md, "Descriptions and feeds"); rules evaluate what the text stands for. The names are
+XML Schema's.
 """
 
 import base64

@@ -1,9 +1,9 @@
-"""A message on its way to the backlog.
+"""Aliases: a message as it goes to the backlog, and what its properties are called there.
 
 Session, time to live and due time would make the backlog treat messages differently from one another, and its own path
 would be lost. So they are cleared, and kept as application properties under names of their own (contract E1 to E7); the
 syphon, which copies bytes, puts them back. What is hidden from the backlog so is checked here, or a message that its
-own entity would refuse were told to be safe; and what the aliases need of the room is counted in (E8).
+own entity would refuse were told to be safe; and what the aliases need of the room is counted in (contract E8).
 """
 
 import datetime

@@ -10,13 +10,13 @@ from spillway.model.backlogs import backlog_path as backlog_path
 from spillway.model.backlogs import namespace_name as namespace_name
 
 SIZE_MB: Final = 5120  # contract C3
-DELIVERIES_MAX: Final = 2_147_483_647  # C4
-LOCK: Final = "PT1M"  # C7
-FOR_EVER: Final = "P10675199DT2H48M5.4775807S"  # TimeSpan.MaxValue: C5, C6
+DELIVERIES_MAX: Final = 2_147_483_647  # contract C4
+LOCK: Final = "PT1M"  # contract C7
+FOR_EVER: Final = "P10675199DT2H48M5.4775807S"  # TimeSpan.MaxValue: contract C5, C6
 
 
 def backlog_properties() -> dict[str, Any]:
-    """What a backlog queue is made with (C3 to C9); everything else is the service's default (C10)."""
+    """What a backlog queue is made with (contract C3 to C9); all else is the service's default (contract C10)."""
     return {
         "max_size_in_megabytes": SIZE_MB,
         "max_delivery_count": DELIVERIES_MAX,
@@ -29,7 +29,7 @@ def backlog_properties() -> dict[str, Any]:
 
 
 def differences(found: QueueProperties) -> list[str]:
-    """How a queue that was there already differs from what we would make: the owner's choice, worth a line (C14)."""
+    """How a queue that was there already differs from ours: the owner's choice, worth a line (contract C14)."""
     differing = []
     if found.max_size_in_megabytes != SIZE_MB:
         differing.append(f"max_size_in_megabytes={found.max_size_in_megabytes}")
@@ -52,7 +52,7 @@ class BacklogQueue:
 
 
 class Rotation:
-    """The backlog queues of a factory. One that fails is out for every sender, for `cool_down_s` (D11, D12).
+    """The backlog queues of a factory. One that fails is out for every sender, for `cool_down_s` (contract D11, D12).
 
     Out means tried last, not never: where none is in rotation, or those that are have just failed, the others are tried
     one by one, the one that has been out for longest first. Cooling down spares a sender the wait for a queue that is
@@ -65,7 +65,7 @@ class Rotation:
         self.chance = chance
 
     def choose(self, now_s: float, tried: set[str], own: BacklogQueue | None = None) -> BacklogQueue | None:
-        """`own` while it is in rotation; else any one that is (D9); else the next of the others. None: all tried."""
+        """`own` while in rotation; else any one that is (contract D9); else the next of the others. None: all tried."""
         if own is not None and own.out_until_s <= now_s and own.path not in tried:
             return own
         untried = [queue for queue in self.queues if queue.path not in tried]

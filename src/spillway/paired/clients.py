@@ -1,4 +1,4 @@
-"""The documents' clients: a queue's, which sends and receives, and a topic's, which sends."""
+"""Clients of a queue, which send and receive, and of a topic, which send (contract A2)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Calls that take too long are ended, with one timer for all of them.
+"""Deadlines of calls: those that take too long are ended, with one timer for all of them.
 
 `asyncio.timeout` sets a timer for every call and takes it away again, which for a send on a healthy primary would be a
 good part of all that pairing costs. Nearly every call ends long before its time: so it is only written down when that

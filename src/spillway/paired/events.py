@@ -1,4 +1,4 @@
-"""What happened, for people and programs: a log line each, counters, and callbacks."""
+"""Events of a pairing, for people and programs: a log line each, counters, and callbacks."""
 
 import logging
 from collections import Counter

@@ -1,4 +1,4 @@
-"""How much of a factory's messages may wait in memory at a time."""
+"""The bound on messages in flight: how much of a factory's may wait in memory at a time."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""How a pairing is set up: the documents' class, with its parameters, order and defaults."""
+"""How a pairing is set up: the options, with the parameters, order and defaults that are promised (contract A3, A4)."""
 
 import datetime
 import random

@@ -47,7 +47,7 @@ class Pairing:
         self.watch(path).mark_healthy()
 
     def backlog_failed(self, queue: BacklogQueue, error: BaseException) -> None:
-        """Out of rotation, for every sender of the factory (D11, D12)."""
+        """Out of rotation, for every sender of the factory (contract D11, D12)."""
         if self.rotation.take_out(queue, error, asyncio.get_running_loop().time()):
             self.primary.events.tell(events.BACKLOG_QUEUE_REMOVED, queue.path, error=error)
 

@@ -1,4 +1,4 @@
-"""What a call of a sender does next: pure, told of times and failures, tested without a loop.
+"""The plan of a call: what a sender does next. Pure, told of times and failures, tested without a loop.
 
 A call has one deadline. On the primary it tries a few times within its share of that; in the backlog it goes from queue
 to queue. Every failure is answered by one of three steps: `Again` at some moment (on whichever side is right by then),

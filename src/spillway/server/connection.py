@@ -153,8 +153,8 @@ class ClientConnection(asyncio.Protocol):
     def read_the_rest(self) -> None:
         """A write failed because the client has closed; what it said before is still in the kernel's buffer.
 
-        Without this its last dispositions would be lost and the messages come again (wire-contract, trap 14).
-        The socket is not closed before `connection_lost` returns.
+        Without this its last dispositions would be lost and the messages come again (docs/wire.md, "Frames come after
+        the end"). The socket is not closed before `connection_lost` returns.
         """
         if self.raw is None or self.raw.fileno() < 0:
             return

@@ -1,7 +1,8 @@
 """One port serves everything: sockets are accepted, looked at, and handed to whoever speaks their language.
 
 The first bytes are peeked at on the bare socket, before a transport exists: a transport would have consumed them and
-could not be turned into TLS any more (design section 6). Inside TLS the first decrypted bytes are looked at again.
+could not be turned into TLS any more (docs/design.md, "One port"). Inside TLS the first decrypted bytes are looked at
+again.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who has connected and not yet shown a right to be here: bounded in number and in time.
+"""The lobby: connections that have not yet shown a right to be here, bounded in number and in time.
 
 A socket may be silent for `HEADER_TIMEOUT_MS` and unauthorised for `TOKEN_TIMEOUT_MS` (Azure's 20 s rule). When there
 are too many of them the oldest goes: a real client shows its token within milliseconds, so it is the flood that

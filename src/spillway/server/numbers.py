@@ -28,7 +28,7 @@ class Tracking:
         return f"{self.random.getrandbits(128):032x}"
 
     def tracking_text(self, entity: str, now_ms: int) -> str:
-        """The tail of an error description as Azure writes it (wire-contract section 9)."""
+        """The tail of an error description as Azure writes it (docs/wire.md, "Error conditions")."""
         tracking_id = uuid.UUID(int=self.random.getrandbits(128), version=4)
         at = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         return f" TrackingId:{tracking_id}_{self.namespace}, SystemTracker:{entity}, Timestamp:{at}"

@@ -1,4 +1,4 @@
-"""What a client speaks, told by its first bytes (design section 6)."""
+"""What a client speaks, told by its first bytes (docs/design.md, "One port")."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Why a store cannot be used. Each text names the file or directory and says what to do next."""
+"""Errors of a store: why it cannot be used. Each text names the file or directory and says what to do next."""
 
 from pathlib import Path
 from typing import Final

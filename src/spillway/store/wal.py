@@ -1,4 +1,4 @@
-"""A damaged log looks to SQLite like a log that ends there. This tells the two apart.
+"""The check of SQLite's log: a damaged one looks to SQLite like one that ends there, and this tells the two apart.
 
 SQLite reads its write-ahead log up to the first frame whose checksum fails and takes that for the torn end of a crash.
 But every commit is synced before the next is written, so at most one commit, the last, can follow a torn frame. More

@@ -1,4 +1,4 @@
-"""Who hears what a standing syphon does: a program's events and ledger, or a command's output."""
+"""The observer of a standing syphon, who hears what it does: a program's events and ledger, or a command's output."""
 
 from typing import Protocol
 

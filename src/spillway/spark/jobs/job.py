@@ -1,4 +1,4 @@
-"""A job, declared once: its options are the annotated fields of its config (platform/option.py), and what else there is
+"""A job, declared once. Its options are the annotated fields of its config (platform/option.py), and what else there is
 to say is a `Job` at the end of its module, `JOB`; of several commands in one module a `Family` of them.
 
 `spillway pipeline NAME` (cli/pipeline.py), the module for spark-submit (`main`) and the table in the guide
