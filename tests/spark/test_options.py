@@ -2,11 +2,31 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spillway.spark.platform.access import Access, OptionError, read_secret
+from spillway.spark.source.declaration import (
+    BATCHES,
+    BOTH,
+    BROWSE,
+    MODES,
+    PEEK_LOCK,
+    READ,
+    RECEIVE_AND_DELETE,
+    STREAMS,
+    WRITE,
+    Asked,
+    Number,
+    Only,
+    SourceOption,
+    WholeNumber,
+    WholeNumberOr,
+    seconds,
+)
 from spillway.spark.source.options import OPTIONS, check_names, entities_of, read_options, write_options
+from tools.job_tables import SOURCE_PAGE, source_row, with_tables
 
 KEY = "bm90IGEga2V5LCBidXQgaXQgbG9va3MgbGlrZSBvbmU="
 STRING = f"Endpoint=sb://localhost:5672;SharedAccessKeyName=Root;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
@@ -164,3 +184,111 @@ def test_every_option_is_in_the_guides_table_and_every_row_is_an_option() -> Non
     assert {(name, side.strip(), default.strip().strip("`")) for name, side, default in rows} == {
         (option.name, option.side, option.default) for option in OPTIONS
     }
+
+
+# -- an option is declared once: what is refused, and the guide, come from it ----------------------------------------
+
+READS = [option for option in OPTIONS if option.side != WRITE and option.name not in NAMED]
+# One value that is allowed, where the default is none or means nothing.
+ALLOWED = {
+    "allowLoss": "true",
+    "entityPattern": "orders-*",
+    "connectionString": STRING,
+    "maxOperationsPerSecond": "5",
+    "sessions": "*",
+    "maxBytes": "1m",
+    "settle": "manual",
+    "holder": "mine",
+    "startAt": "3",
+    "endAt": "5",
+    "startingTime": "2026-01-01",
+    "endingTime": "2026-01-02",
+    "quarantine": "queue:refused",
+}
+USES = [(mode, is_streaming) for mode in MODES for is_streaming in (False, True)]
+
+
+def numbers(option: SourceOption[Any]) -> WholeNumber | Number | None:
+    kind = option.kind.number if isinstance(option.kind, WholeNumberOr) else option.kind
+    return kind if isinstance(kind, WholeNumber | Number) else None
+
+
+def good(mode: str, is_streaming: bool) -> dict[str, str]:
+    """A read that is allowed as it is."""
+    needs = {RECEIVE_AND_DELETE: {"allowLoss": "true"}, PEEK_LOCK: {"settle": "manual"}, BROWSE: {}}[mode]
+    return {**NAMED, "mode": mode, **needs}
+
+
+@pytest.mark.parametrize("option", [each for each in OPTIONS if numbers(each)], ids=lambda each: each.name)
+def test_a_number_is_refused_outside_of_the_bounds_that_are_declared(option: SourceOption[Any]) -> None:
+    kind = numbers(option)
+    assert kind is not None
+    use = next(use for use in USES if all(only.is_for(Asked({}, *use)) for only in option.only))
+    for allowed in (kind.least, kind.most):
+        read_options({**good(*use), option.name: f"{allowed:.10g}"}, use[1])
+    for wrong in (f"{kind.least - 1:.10g}", f"{kind.most + 1:.10g}", "nan", "many", ""):
+        with pytest.raises(OptionError, match=rf"^{option.name}='{wrong}': .* from .* to "):
+            read_options({**good(*use), option.name: wrong}, use[1])
+
+
+@pytest.mark.parametrize("option", READS, ids=lambda each: each.name)
+@pytest.mark.parametrize(("mode", "is_streaming"), USES)
+def test_an_option_is_refused_by_exactly_the_reads_that_it_is_not_declared_for(
+    option: SourceOption[Any], mode: str, is_streaming: bool
+) -> None:
+    given = {**good(mode, is_streaming), option.name: ALLOWED.get(option.name, option.default or "file")}
+    if option.name == "entityPattern":
+        del given["entity"]
+    if option.name == "connectionString":
+        del given["secretName"]
+    if option.name == "mode":
+        given["mode"] = mode
+    if all(only.is_for(Asked({}, mode, is_streaming)) for only in option.only):
+        read_options(given, is_streaming)
+    else:
+        with pytest.raises(OptionError, match=rf"^{option.name} is for "):
+            read_options(given, is_streaming)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda each: each.name)
+def test_an_option_of_the_other_side_is_refused_and_one_with_a_slip_is_named(option: SourceOption[Any]) -> None:
+    given = {**NAMED, option.name: ALLOWED.get(option.name, option.default)}
+    if option.side == WRITE:
+        with pytest.raises(OptionError, match=f"^{option.name} is an option of a write, not of a read$"):
+            read_options(given)
+    elif option.side == READ:
+        with pytest.raises(OptionError, match=f"^{option.name} is an option of a read, not of a write$"):
+            write_options(given)
+    else:
+        assert option.side == BOTH
+    with pytest.raises(OptionError, match=f"Did you mean .*{option.name}"):
+        check_names({f"{option.name[:-2]}{option.name[-1]}": ""})
+
+
+@pytest.mark.parametrize("option", [each for each in READS if each.default], ids=lambda each: each.name)
+def test_to_say_the_default_is_to_say_nothing(option: SourceOption[Any]) -> None:
+    for mode, is_streaming in USES:
+        given = good(mode, is_streaming)
+        if option.name in given or not all(only.is_for(Asked({}, mode, is_streaming)) for only in option.only):
+            continue
+        if option.name == "maxMessages":  # its default is for streams; a batch read has another
+            assert read_options({**given, "maxMessages": "10000"}, is_streaming).max_messages == option.default_value
+        else:
+            told = read_options({**given, option.name: option.default}, is_streaming)
+            assert told == read_options(given, is_streaming)
+
+
+def test_the_guide_says_what_is_allowed_and_for_which_reads() -> None:
+    browsed = Only((BROWSE,), why="a receiver is handed what comes next")
+    wait = SourceOption("wait", READ, seconds(0, 90_000), "So long.", "1", (browsed, Only(reads=BATCHES)))
+    assert wait.paragraph() == "So long. From 0 to 90,000. Only for batch reads with `mode=browse`."
+    most = SourceOption("most", BOTH, WholeNumber(1, 5), "At most.", only=(Only((BROWSE, PEEK_LOCK), STREAMS),))
+    assert most.paragraph() == "At most. From 1 to 5. Only for streams with `mode=browse` or `mode=peeklock`."
+    assert source_row(wait) == f"| `wait` | read | `1` | {wait.paragraph()} |\n"
+    assert source_row(most) == f"| `most` | read, write |  | {most.paragraph()} |\n"
+
+
+def test_a_page_without_the_table_that_is_due_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="the section Options has no table"):
+        with_tables(f"{SOURCE_PAGE}\n## Options\n\nNone.\n")
+    assert with_tables("# Another page\n\n## Options\n\nNone.\n") == "# Another page\n\n## Options\n\nNone.\n"

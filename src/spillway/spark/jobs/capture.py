@@ -34,10 +34,11 @@ from spillway.spark.platform.preflight import to_mend
 from spillway.spark.platform.queries import stopped_by_signals, wait_for_end
 from spillway.spark.platform.reasons import reason_of
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
+from spillway.spark.source.declaration import PEEK_LOCK
 from spillway.spark.source.deduplicated_view import DAY_OF
 from spillway.spark.source.lake import DAY, ENTITY, MOMENT, OURS, Clock, Lake, utc_now
 from spillway.spark.source.leftovers import Leftovers
-from spillway.spark.source.options import MANUAL, PEEK_LOCK, ReadOptions, entities_of, read_options
+from spillway.spark.source.options import MANUAL, ReadOptions, entities_of, read_options
 from spillway.spark.source.settle_after_write import FILE, RESULT, die_when_received, settle_after_write
 from spillway.syphon.crash import AT
 

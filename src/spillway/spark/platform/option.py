@@ -93,7 +93,7 @@ class Declared:
     def limits(self) -> str:
         if self.option.least is None or self.option.most is None:
             return ""
-        return f"from {self.option.least:,.10g} to {self.option.most:,.10g}"
+        return limits_text(self.option.least, self.option.most)
 
     def default_text(self) -> str:
         if self.option.default or self.default in (None, "", ()) or self.default is False:
@@ -104,18 +104,22 @@ class Declared:
         """The help of a command line: with the limits and the default."""
         default = self.default_text()
         rest = "; ".join(part for part in (self.limits(), f"by default {default}" if default else "") if part)
-        return " ".join(part for part in (self.option.help, _sentence(rest), self.repeat()) if part)
+        return " ".join(part for part in (self.option.help, as_sentence(rest), self.repeat()) if part)
 
     def paragraph(self) -> str:
         """The same for the guide, which has a column for the default."""
-        parts = (self.option.help, self.option.more, _sentence(self.limits()), self.repeat())
+        parts = (self.option.help, self.option.more, as_sentence(self.limits()), self.repeat())
         return " ".join(part for part in parts if part)
 
     def repeat(self) -> str:
         return "Repeat it." if self.option.is_repeated else ""
 
 
-def _sentence(text: str) -> str:
+def limits_text(least: float, most: float) -> str:
+    return f"from {least:,.10g} to {most:,.10g}"
+
+
+def as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 

@@ -6,7 +6,7 @@ The driver finds the ranges, executors read them. Offsets are positions in each 
 import copy
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -22,15 +22,13 @@ from spillway.spark.source.enqueued_times import between, enqueued_between
 from spillway.spark.source.entity_patterns import EntityWatch
 from spillway.spark.source.lag import Lag, look_at
 from spillway.spark.source.number_runs import Runs
-from spillway.spark.source.options import ReadOptions
+from spillway.spark.source.options import STREAM_MESSAGES, ReadOptions
 from spillway.spark.source.parallel import tasks_for
 from spillway.spark.source.positions import Position
 from spillway.spark.source.pushdown import Narrowed, least, most, push, within
 from spillway.spark.source.rows import RowMaker
 from spillway.spark.source.sequence_bounds import first_from, last_until
 from spillway.spark.source.session_pages import PEEKED_AT_A_TIME, SessionPages, session_ranges, session_tasks
-
-STREAM_MESSAGES: Final = 10_000  # in a micro-batch, where maxMessages does not say
 
 
 class RangePartition(InputPartition):

@@ -17,8 +17,9 @@ from spillway.client import ClientError, NotAllowed
 from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
 from spillway.spark.platform.reasons import in_one_line
+from spillway.spark.source.declaration import BROWSE
 from spillway.spark.source.entity_patterns import with_entities
-from spillway.spark.source.options import BROWSE, ReadOptions, WriteOptions, check_names, read_options, write_options
+from spillway.spark.source.options import ReadOptions, WriteOptions, check_names, read_options, write_options
 from spillway.spark.source.schema import check_schema, schema_for
 
 FOR_USERS: Final = (OptionError, NamespaceError)

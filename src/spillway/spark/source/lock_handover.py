@@ -14,8 +14,9 @@ from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.operations import Operations
 from spillway.spark.platform.session import say_on_stderr
+from spillway.spark.source.declaration import PEEK_LOCK
 from spillway.spark.source.lock_renewer import Batch, interval, lock_renewer_of
-from spillway.spark.source.options import PEEK_LOCK, QUERY, ReadOptions
+from spillway.spark.source.options import QUERY, ReadOptions
 from spillway.spark.source.session_reception import SessionReception, SessionsWanted
 
 if TYPE_CHECKING:

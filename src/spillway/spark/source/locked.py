@@ -21,11 +21,12 @@ from spillway.spark.platform.patience import Patience, is_transient, look, patie
 from spillway.spark.platform.processes import process_id
 from spillway.spark.platform.session import say_on_stderr
 from spillway.spark.source.browse import namespace_of, some_of
+from spillway.spark.source.declaration import PEEK_LOCK
 from spillway.spark.source.entity_patterns import EntityWatch
 from spillway.spark.source.lag import Lag, look_at
 from spillway.spark.source.lock_handover import held_by, keep_locks, release_before, session_reception
 from spillway.spark.source.lock_renewer import Batch
-from spillway.spark.source.options import PEEK_LOCK, ReadOptions
+from spillway.spark.source.options import STREAM_MESSAGES, ReadOptions
 from spillway.spark.source.pacing import Pacing
 from spillway.spark.source.parallel import MESSAGES_A_TASK, TASKS_MAX, receivers_for
 from spillway.spark.source.rows import RowMaker
@@ -33,7 +34,6 @@ from spillway.spark.source.sequence_bounds import NotInOneRow, first_active, fir
 from spillway.spark.source.session_pages import session_ranges, session_tasks
 from spillway.spark.source.session_reception import SESSIONS_HELD_MAX, SessionsWanted, say_passed_over
 
-MESSAGES: Final = 10_000  # in a batch of a stream, where maxMessages does not say
 # In a batch read. Spark does not say how many rows a query wants: limit(5) could lock as many as this.
 BATCH_READ_MESSAGES: Final = 1_000
 FIRST_RECEIVE: Final = 100  # until the size of messages is known
@@ -237,7 +237,7 @@ class LockedReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._read.options
-        count = options.max_messages or (BATCH_READ_MESSAGES if options.mode == PEEK_LOCK else MESSAGES)
+        count = options.max_messages or (BATCH_READ_MESSAGES if options.mode == PEEK_LOCK else STREAM_MESSAGES)
         pool, patience = connection_pool(), Patience(options.access, some_of(options.entities))
         counted = CountedPool(pool, Operations(options.operations_per_s))
         found = pool.run(patiently(patience, lambda: plan(counted, options, options.entities, count)))
@@ -270,7 +270,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"batch": 0, "messages": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._read.options.max_messages or MESSAGES)
+        return ReadMaxRows(self._read.options.max_messages or STREAM_MESSAGES)
 
     def prepareForTriggerAvailableNow(self) -> None:
         work = patiently(self._patience, lambda: _targets(self._pool(), self._read.options))
@@ -299,7 +299,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         if self._is_first:
             # The first batch of a process is slow, and its locks run meanwhile: it is small.
-            count = min(count or MESSAGES, self._read.options.first_batch_messages)
+            count = min(count or STREAM_MESSAGES, self._read.options.first_batch_messages)
         self._is_first = False
         return {"batch": start["batch"] + 1, "messages": count}
 

@@ -23,8 +23,9 @@ from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.operations import Operations
 from spillway.spark.platform.patience import Patience, is_transient, patiently
 from spillway.spark.platform.session import say_on_stderr
+from spillway.spark.source.declaration import PEEK_LOCK
 from spillway.spark.source.lock_renewer import Batch, LockRenewer, lock_renewer_of
-from spillway.spark.source.options import PEEK_LOCK, ReadOptions
+from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.session_holder import HeldSession, Holding
 from spillway.spark.source.side_by_side import SideBySide
 

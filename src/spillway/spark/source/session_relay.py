@@ -18,9 +18,10 @@ from spillway.client import ReceivedMessage
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError
 from spillway.spark.platform.operations import Operations
+from spillway.spark.source.declaration import PEEK_LOCK
 from spillway.spark.source.keeper_place import KeeperUnavailable
 from spillway.spark.source.lock_renewer import Batch, LockRenewer
-from spillway.spark.source.options import PEEK_LOCK, ReadOptions
+from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.session_reception import SessionReception, SessionsWanted
 
 if TYPE_CHECKING:
