@@ -132,9 +132,9 @@ def test_a_wrong_option_of_a_write_is_named(options: dict[str, str], said: str) 
 
 
 def test_names_of_options_have_no_case_and_spark_may_add_its_own() -> None:
-    check_names({"SECRETNAME": "", "checkpointLocation": "", "path": ""})
+    check_names({"SECRETNAME": "", "checkpointLocation": "", "queryName": "", "path": ""})
     assert read_options({"secretname": "BUS", "Entity": "q", "MODE": "PeekLock"}).mode == "peeklock"
-    assert write_options({"secretname": "BUS", "path": "q", "checkpointlocation": "x"}).entity == "q"
+    assert write_options({"secretname": "BUS", "path": "q", "checkpointlocation": "x", "queryName": "n"}).entity == "q"
 
 
 def test_entities_are_a_list_with_commas_or_json() -> None:

@@ -309,9 +309,9 @@ OPTIONS: Final[tuple[SourceOption[Any], ...]] = (
 )
 STREAM_MESSAGES: Final = MAX_MESSAGES.default_value  # in a batch of a stream, where maxMessages does not say
 _BY_KEY: Final = {option.key: option for option in OPTIONS}
-# `load("orders")` and `start("orders")` arrive as a path. Spark hands the checkpoint of a query to its sink as well.
+# `load("orders")` and `start("orders")` arrive as a path. Spark hands checkpoint and name of a query to its sink too.
 _PATH: Final = "path"
-_SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 # So Spark begins the names of a table's options where it looks for its columns; later it hands none of them on.
 _OF_A_TABLE: Final = "option."
 TABLES_HAVE_NONE: Final = (
