@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,13 @@ def test_a_dry_run_counts_what_filters_choose_and_sends_nothing(spark: "SparkSes
     with pytest.raises(OptionError, match="where: .*no_such_column"):
         run(spark, config_for(bus, lake, to, dry_run=True, where="no_such_column = 1"))
     assert bus.peek(to) == []
+
+
+def test_a_replay_may_run_in_a_thread_of_pythons_own(spark: "SparkSession", bus: Bus, lake: Lake) -> None:
+    to = bus.queue()
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(run, spark, config_for(bus, lake, to, entities=(lake.dead,))).result().sent == 1
+    assert bus.bodies(to) == ["bad"]
 
 
 def test_a_stamp_tells_where_a_message_was_and_the_dead_letters_words_are_left_out(

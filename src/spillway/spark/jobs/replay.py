@@ -28,7 +28,7 @@ from spillway.spark.platform.option import CaFile, ConnectionString, Option, Sec
 from spillway.spark.platform.paths import local_path
 from spillway.spark.platform.preflight import to_mend
 from spillway.spark.platform.reasons import reason_of
-from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
+from spillway.spark.platform.session import Say, activate_session, build_session, check_spark, say_on_stderr
 from spillway.spark.source.deduplicated_view import captured
 from spillway.spark.source.lake import Lake, days_of
 from spillway.spark.source.options import WriteOptions, entities_of, write_options
@@ -350,6 +350,7 @@ class Replay:
             messages = messages.repartition(self.config.partitions, group)
         count = Observation()
         ordered = messages.sortWithinPartitions("sequence_number").observe(count, F.count(F.lit(1)).alias("messages"))
+        activate_session(self.spark)  # whatever thread this is
         ordered.write.format("servicebus").options(**options_of(self.config)).mode("append").save()
         return int(count.get["messages"])
 

@@ -101,6 +101,17 @@ def build_session(
     return session
 
 
+def activate_session(session: "SparkSession") -> None:
+    """Make it the active one of this thread, without which Spark does not find sources in Python to write to.
+
+    A thread of Python's own has none: neither `getOrCreate` nor PySpark's `inheritable_thread_target` gives it one.
+    """
+    if is_connect(session):
+        return
+    assert session._jvm is not None, "a session that was not stopped"
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+
+
 def _connected(
     app_name: str, running: "SparkSession | None", master: str | None, config: Mapping[str, str], say: Say
 ) -> "SparkSession":
