@@ -23,7 +23,7 @@ PYTEST_ARGS ?=
 PYTEST := $(VENV_PYTHON) -m pytest $(PYTEST_ARGS)
 # Most tests wait for other processes: three at a time on two cores take half the time of one.
 JOBS ?= 3
-SPARK_BUDGET_S ?= 1200
+SPARK_BUDGET_S ?= 1800
 # make serve SERVE_ARGS="--namespace contoso=5672"
 SERVE_ARGS ?= --dev
 ROUNDS ?= 20
@@ -59,7 +59,7 @@ test-python: $(DEV) $(JS)
 	@$(PYTEST) --results-file build/results-plays.json -m plays tests/lab
 
 # All that needs Spark, two at a time: those that share one session, for a Java machine takes long to get going, and those
-# that start processes of their own, a cluster among them. Five minutes is what it should take; a run that hangs fails at
+# that start processes of their own, a cluster among them. Some minutes are what it should take; a run that hangs fails at
 # the end of its budget.
 test-spark: $(DEV)
 	@$(MAKE) --no-print-directory -j 2 --output-sync=line test-spark-session test-spark-processes

@@ -52,6 +52,7 @@ from tools.spark_month_stage import (  # noqa: E402
 START_S: Final = 600.0  # at most: a machine may be very busy
 ONCE: Final = frozenset({"browse", "sink", "capture", "syphon"})  # of docs/spark.md and docs/pipeline.md
 BUSY_PART: Final = 0.2
+NIGHT_LOOK_S: Final = 0.5
 LOCKS_END_S: Final = 15.0  # nothing moved for so long: what is left is in a lock of somebody who died
 
 Say = Callable[[str], None]
@@ -62,10 +63,12 @@ class Pace:
     """How quickly a month goes by, in real time."""
 
     day_s: float = 12.0  # at least
-    trigger_s: float = 2.0
+    trigger_s: float = 4.0  # six streams with a batch every two seconds are more than two cores can do
     pause_s: float = 0.5
     burst: int = 5
-    stands_still_s: float = 300.0  # a stream that has brought nothing for so long is a problem
+    # A stream that has brought nothing for so long is a problem. Six are started one after the other, on a machine
+    # that may be very busy: Spark gives up on a Python process that has not begun after ten seconds.
+    stands_still_s: float = 600.0
 
 
 class Month:
@@ -149,8 +152,7 @@ class Month:
 
     def _night(self, day: int) -> None:
         """The clocks go on to the next morning, and the lake is compacted; what everybody holds is written down."""
-        mornings = {side: clock.sleep_until_morning() for side, clock in self.stage.clocks.items()}
-        now = mornings[script.PRIMARY]
+        now = self._sleep(day)
         try:
             done = self.driver.ask("compact", "compacted", START_S, now=now.isoformat())
         except RuntimeError as error:
@@ -167,6 +169,24 @@ class Month:
         }
         self.nights.append(night)
         self.say(f"day {day} is over, it is {now:%Y-%m-%d %H:%M}: {json.dumps(night)}")
+
+    def _sleep(self, day: int) -> datetime:
+        """Nobody sends at night, and what was sent has been received before the clocks go on: a lock that is renewed
+        all night would run out in a night that takes no time."""
+        try:
+            for stream in EMPTIED:
+                self.producers.pause(stream)
+            until(self._is_emptied, self.pace.stands_still_s, "everything of the day has come out", NIGHT_LOOK_S)
+        except TimeoutError as error:
+            self.problems.append(f"night after day {day}: {error}")
+        finally:
+            mornings = {side: clock.sleep_until_morning() for side, clock in self.stage.clocks.items()}
+            for stream in EMPTIED:
+                self.producers.resume(stream)
+        return mornings[script.PRIMARY]
+
+    def _is_emptied(self) -> bool:
+        return all(self.stage.left(stream) == 0 for stream in EMPTIED)
 
     def _at_s(self) -> float:
         return round(time.monotonic() - self.began_s, 1)

@@ -23,7 +23,7 @@ from spillway.spark.jobs import compact  # noqa: E402
 from spillway.spark.jobs.capture import Capture, CaptureConfig  # noqa: E402
 from spillway.spark.jobs.syphon import Syphon, SyphonConfig  # noqa: E402
 from spillway.spark.platform.reasons import reason_of  # noqa: E402
-from spillway.spark.platform.session import build_session  # noqa: E402
+from spillway.spark.platform.session import activate_session, build_session  # noqa: E402
 from spillway.spark.settle import settling  # noqa: E402
 from tests.spark.java import QUICK_JAVA  # noqa: E402
 from tools.spark_month_judge import BATCHES_KEPT  # noqa: E402
@@ -132,9 +132,7 @@ class Host:
 
     def _supervise(self, name: str, work: Callable[[], str]) -> None:
         """As an operator does: what has ended is started again. `work` returns the reason why it ended."""
-        # Without an active session in its thread Spark does not find Python data sources to write to.
-        assert self.spark._jvm is not None
-        self.spark._jvm.SparkSession.setActiveSession(self.spark._jsparkSession)
+        activate_session(self.spark)  # in this thread, for the sink
         while not self.stopped.is_set():
             try:
                 reason = work()
@@ -213,9 +211,14 @@ class Host:
         def each(batch: "DataFrame", number: int) -> None:
             slow.clear()
             self.batch.lost = 0
-            settle(batch, number)
-            if slow:
-                self.tell("was-slow", seconds=slow[0], lost=self.batch.lost)
+            try:
+                settle(batch, number)
+            except Exception:
+                self.batch.lost += 1  # whatever it was, it is not settled
+                raise
+            finally:
+                if slow:
+                    self.tell("was-slow", seconds=slow[0], lost=self.batch.lost)
 
         return self._stream(name, self.spark.readStream.format("servicebus").options(**options).load(name), each)
 
@@ -234,7 +237,7 @@ class Host:
             interval_s=self.spec["trigger_s"],
             min_messages=1_000,
             max_messages=10_000,
-            max_wait_s=2 * self.spec["trigger_s"],
+            max_wait_s=self.spec["trigger_s"],
         )
         job = Capture(self.spark, config, self._hear_capture, self.now)
         return self._job("capture", job, lambda: job.summary.messages)

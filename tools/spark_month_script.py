@@ -50,7 +50,7 @@ SECONDARY: Final = "secondary"
 SIDED: Final = (KILLED, FROZEN, RESTARTED)  # of which the secondary has its part
 
 LOCK_S: Final = 10
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0  # a broker that is started again takes seconds, and half a minute on a very busy machine
 HOUR_S: Final = 3_600.0
 AWAY_S: Final = 8.0  # of an outage, in real time, at most; the broker's clock makes up for the rest
 LONG_S: Final = PATIENCE_S + 15.0

@@ -420,10 +420,10 @@ def name_of(pid: int) -> str:
     return ""
 
 
-def until(holds: Callable[[], bool], timeout_s: float, what: str) -> None:
+def until(holds: Callable[[], bool], timeout_s: float, what: str, look_s: float = 0.1) -> None:
     """Other processes take real time: look again until it is so."""
     until_s = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > until_s:
             raise TimeoutError(f"waited {timeout_s:g} s until {what}")
-        time.sleep(0.1)
+        time.sleep(look_s)

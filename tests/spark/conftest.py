@@ -27,7 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and isinstance(item, pytest.Function):
-            item.add_marker(pytest.mark.timeout(TEST_S_MAX))
+            if item.get_closest_marker("timeout") is None:  # one of the module's own is further away than this one
+                item.add_marker(pytest.mark.timeout(TEST_S_MAX))
             if "spark" in item.fixturenames:
                 item.add_marker(pytest.mark.spark_session)
 

@@ -1,7 +1,13 @@
-"""`make spark-month`: its script and its judge."""
+"""`make spark-month`: its script, its judge, and the two days of it that continuous integration has time for."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from tests.lab.test_runs import left_behind
 from tools import spark_month_script as script
 from tools.spark_month_judge import (
     CHECKPOINT_FILES,
@@ -12,6 +18,11 @@ from tools.spark_month_judge import (
     memory_problems,
     order_problems,
 )
+from tools.spark_month_stage import STREAMS
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN_S_MAX = 1_200  # two or three minutes on a machine that does nothing else; sixteen were seen at a load of 16
+MESSAGES_LEAST = 50  # of each stream
 
 # -- the script -------------------------------------------------------------------------------------------------------
 
@@ -101,3 +112,37 @@ def test_memory_is_flat_from_the_second_week_on_and_never_too_much() -> None:
     most = MEMORY_MAX["worker"]
     assert memory_problems([{"worker": most + 1}]) == [f"worker: {most + 1} MB, where {most} are enough"]
     assert memory_problems([{"worker": most}, {}]) == []
+
+
+# -- two days of it ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark_processes
+@pytest.mark.timeout(RUN_S_MAX + 60)
+def test_a_stream_of_each_kind_comes_through_two_days_of_trouble_with_nothing_lost_and_nothing_doubled(
+    tmp_path: Path,
+) -> None:
+    kept, out = tmp_path / "kept", tmp_path / "month.json"
+    line = [sys.executable, str(ROOT / "tools" / "spark_month.py"), "--short", "--day-seconds", "4"]
+    line += ["--out", str(out), "--keep", str(kept)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as month:
+        try:
+            said, _ = month.communicate(timeout=RUN_S_MAX)
+        finally:
+            month.terminate()  # if it was cut off: it takes along what it has started
+    assert month.returncode == 0, said
+    found = json.loads(out.read_text())
+    assert found["problems"] == []
+
+    # There was something to come through, and something that came through it.
+    assert [event["what"] for event in found["events"]] == [event.what for event in script.short_script()]
+    assert found["drivers"] == 2
+    assert set(found["streams"]) == set(STREAMS)
+    for stream in found["streams"].values():
+        assert stream["acknowledged"] >= MESSAGES_LEAST
+        assert (stream["lost"], stream["dead_lettered"], stream["left"]) == (0, 0, 0)
+        assert stream.get("doubled", 0) == 0
+    assert all(night["compacted_days"] for night in found["nights"][:2])
+    assert set(found["files"]["checkpoints"]) == set(STREAMS)
+    assert left_behind(kept) == []
+    assert not kept.exists()
