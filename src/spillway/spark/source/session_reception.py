@@ -256,7 +256,8 @@ class SessionReception:
                 self._side.put_now(messages)  # they are deleted
             raise
         session.took(messages)
-        return not is_all
+        # While there was no room for them the link may have gone, and the locks with it: asking once more says so.
+        return not is_all or (self._is_locking and session.receiver.error is not None)
 
     async def _reserve(self, wanted: int) -> int:
         """How many to ask for. They are not for others until they turn out not to be there: that is waited for."""
