@@ -115,6 +115,10 @@ def test_what_every_entity_holds_is_a_table(broker: LiveBroker) -> None:
         ([], "none"),
         ({"operations": 1_200, "memory": 1}, "operations 1,200, memory 1"),
         ([{"path": "orders", "reason": "x"}, {"path": "b", "reason": "y"}], "path orders, reason x; path b, reason y"),
+        (
+            [{"path": "orders", "since_ms": 1_700_000_000_123, "reason": "x"}],
+            "path orders, since 2023-11-14T22:13:20Z, reason x",
+        ),
         (True, "yes"),
         (12_345, "12,345"),
     ],

@@ -127,7 +127,10 @@ class Service:
 
     async def etag_of(self, target: Target) -> str | None:
         """Of the queue or topic that the request is about, if there is one."""
-        found = await self.find(target.root) if target.root else None
+        try:
+            found = await self.find(target.root) if target.root else None
+        except Fault:
+            return None  # out of service: it can be deleted all the same, and whoever asks for more is told so
         return None if found is None else f'"{found.settings.updated_ms}"'
 
     # -- asking ----------------------------------------------------------------------------------------------------

@@ -162,11 +162,12 @@ async def begin(server: "NamespaceServer", namespace: NamespacePlan) -> None:
 
 async def ensure(server: "NamespaceServer", entities: list[EntityPlan]) -> None:
     """All at once: they are decided in this order and share their commits."""
-    from spillway.model.errors import BrokerError, ServerBusy
+    from spillway.model.errors import BrokerError, InternalError, ServerBusy
 
     making = [server.ensure_entity(each.kind, each.path, each.settings) for each in entities]
     for wanted, failure in zip(entities, await asyncio.gather(*making, return_exceptions=True), strict=True):
-        if isinstance(failure, ServerBusy):  # the disk has no space: what is there is served, and makes room
+        # The disk has no space, or the entity is out of service: what is there is served, and can be deleted.
+        if isinstance(failure, (ServerBusy, InternalError)):
             log.warning("%s %s in %s is left as it is: %s", wanted.kind, wanted.path, server.options.name, failure)
             continue
         if isinstance(failure, BrokerError):

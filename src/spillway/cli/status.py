@@ -1,6 +1,7 @@
 """`spillway status`: what a running namespace is and holds."""
 
 import json
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -43,10 +44,17 @@ def shown(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):
-        return ", ".join(f"{in_words(str(name))} {shown(each)}" for name, each in value.items()) or "none"
+        return ", ".join(pair_shown(str(name), each) for name, each in value.items()) or "none"
     if isinstance(value, list):
         return "; ".join(shown(each) for each in value) or "none"
     return str(value)
+
+
+def pair_shown(name: str, value: object) -> str:
+    """A moment, which programs have in milliseconds, as a time."""
+    if name == "since_ms" and isinstance(value, int):
+        return f"since {datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{in_words(name)} {shown(value)}"
 
 
 def say_counts(counts: dict[str, Any]) -> None:

@@ -229,6 +229,8 @@ class NamespaceServer:
         Settings without rules say nothing about a subscription's rules: those it has stay.
         """
         found = self.core.directory.find(path)
+        if found is None and self.core.exists(path):
+            raise self.core.directory.not_found(path)  # out of service: nobody knows what it holds
         if found is None:
             wanted = EntitySettings() if settings is None else _copy_of(settings)
             requests: list[Callable[[int], Request]] = [lambda number: CreateEntity(number, kind, path, wanted)]
