@@ -49,8 +49,15 @@ def test_json_is_an_object_a_line_and_one_entity_may_be_chosen(broker: LiveBroke
     assert ledger(broker, "--json", "--entity", "q2").stdout == ""
 
 
-def test_a_time_that_is_none_is_one_line(broker: LiveBroker) -> None:
-    done = ledger(broker, "--since", "long ago")
-    assert done.returncode == 1
-    assert done.stderr.startswith("spillway: ") and "'since' must be a day or a time" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--since", "long ago"), "--since must be a day or a time, like 2027-01-31 or 2027-01-31T12:30Z."),
+        (("--since", "2027-02-01", "--until", "2027-01-01"), "--until must be later than --since."),
+    ],
+)
+def test_a_time_that_is_none_is_one_line_that_names_the_option(
+    broker: LiveBroker, options: tuple[str, ...], said: str
+) -> None:
+    done = ledger(broker, *options)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"spillway: {said}\n")

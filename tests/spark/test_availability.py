@@ -229,7 +229,7 @@ def test_the_report_needs_nothing_else_and_has_a_picture_of_every_outage(made: M
 def test_a_clock_that_was_set_in_an_outage_changes_neither_order_nor_length(made: Made) -> None:
     (outage,) = (row for row in made.summary.outages if row["namespace"] == "clocks")
     assert (outage["length_s"], outage["end"]) == (30.0, "recovered")
-    assert "the clock of 1 processes was set while they ran" in made.summary.remarks
+    assert "the clock of 1 process was set while it ran" in made.summary.remarks
 
 
 def test_lines_that_are_missing_are_counted_and_a_file_that_is_given_twice_counts_once(made: Made) -> None:

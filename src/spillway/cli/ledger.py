@@ -1,14 +1,17 @@
 """`spillway ledger`: what was done at a namespace and what it is charged as."""
 
 import json
+import re
 import sys
 from typing import Annotated, Any, Final
 
 import typer
 
 from spillway.cli.control import DATA, CaFile, Data, Namespace, find_broker
+from spillway.cli.errors import CommandError, UsageError
 
 WIDTH_PIPED: Final = 160  # where there is no terminal to ask
+_FIELD: Final = re.compile(r"'(since|until|entity)'")
 FORM: Final = "a day or a time in UTC, like 2027-01-31 or 2027-01-31T12:30"
 
 
@@ -36,7 +39,13 @@ def command(
 
     query = {"since": since, "until": until, "entity": entity, "by": "minute" if minutes else None}
     asked = {name: value for name, value in query.items() if value is not None}
-    answer = find_broker(namespace, data, ca_file).ask("GET", "ledger", query=asked)
+    try:
+        answer = find_broker(namespace, data, ca_file).ask("GET", "ledger", query=asked)
+    except CommandError as error:
+        if getattr(error.__cause__, "status", 0) != 400:
+            raise
+        # What was typed is wrong. The names that programs use are the options that people type.
+        raise UsageError(*(_FIELD.sub(r"--\1", line) for line in error.lines)) from None
     say_lines(answer) if as_json else say_table(answer, minutes)
     if answer["damaged_rows"]:
         say_missing(f"left out because of damage: {count_text(answer['damaged_rows'], 'row')}")

@@ -252,11 +252,14 @@ def _count(summary: AvailabilitySummary, processes: "DataFrame") -> int:
         return 0
     summary.first, summary.last = text_of(found["first_us"]), text_of(found["last_us"])
     if found["missing"]:
-        summary.remarks.append(f"{found['missing']:,} lines are missing, by the numbers of those that are there")
+        missing = count_text(found["missing"], "line is", "lines are")
+        summary.remarks.append(f"{missing} missing, by the numbers of those that are there")
     if found["lost"]:
-        summary.remarks.append(f"{found['lost']:,} events were lost by their writers: a disk did not keep up")
+        lost = count_text(found["lost"], "event was", "events were")
+        summary.remarks.append(f"{lost} lost by their writers: a disk did not keep up")
     if found["jumped"]:
-        summary.remarks.append(f"the clock of {found['jumped']:,} processes was set while they ran")
+        whose = count_text(found["jumped"], "process", "processes")
+        summary.remarks.append(f"the clock of {whose} was set while {'it' if found['jumped'] == 1 else 'they'} ran")
     return int(found["last_us"])
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from spillway.client import ClientError
+from spillway.model.texts import count_text
 from spillway.spark.jobs.job import Family, Job
 from spillway.spark.platform.connection_pool import NamespaceError, connection_pool
 from spillway.spark.platform.java import SparkMissing
@@ -181,7 +182,8 @@ class _Resubmit(_Run):
         if self.config.dry_run:
             return self._dry(plan, summary)
         went_on = "going on with " if plan.is_resumed else ""
-        self.say(f"{went_on}{plan.count:,} dead letters of {len(plan.by_entity):,} entities")
+        whose = count_text(len(plan.by_entity), "entity", "entities")
+        self.say(f"{went_on}{count_text(plan.count, 'dead letter')} of {whose}")
         moving.resubmit(
             connection_pool(),
             plan,

@@ -406,7 +406,8 @@ def text_of(summary: ReplaySummary) -> str:
     lines = [f"  {line['messages']:,} of {line['entity']}, {line['day']}" for line in summary.lines]
     if summary.is_dry:
         return "\n".join([f"{count_text(summary.planned, 'message')} would be sent to {summary.to}:", *lines])
-    before = f"; {summary.steps_before} steps were done before" if summary.steps_before else ""
+    steps = count_text(summary.steps_before, "step was", "steps were")
+    before = f"; {steps} done before" if summary.steps_before else ""
     told = (
         f"{summary.sent:,} of {summary.planned:,} messages were sent to {summary.to} in {summary.seconds:.1f} s{before}"
     )

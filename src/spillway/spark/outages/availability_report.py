@@ -71,7 +71,7 @@ def write_report(
 def _head(summary: "AvailabilitySummary", now: datetime.datetime) -> Markup:
     of = ", ".join(summary.namespaces[:5]) + (" …" if len(summary.namespaces) > 5 else "")
     when = f"{_minute(summary.first)} to {_minute(summary.last)} UTC" if summary.first else "no events"
-    who = f"{summary.events:,} events of {_many(summary.processes, 'process', 'processes')}"
+    who = f"{_many(summary.events, 'event', 'events')} of {_many(summary.processes, 'process', 'processes')}"
     return joined(
         tag("h1", f"Availability of {of or 'nothing'}"),
         soft(f"{when}, told by {who}. Made on {now:%d %B %Y, %H:%M} UTC."),
