@@ -73,11 +73,11 @@ def test_without_a_command_the_help_is_shown() -> None:
     assert done.stdout == spillway("--help").stdout
 
 
-@pytest.mark.parametrize("name", ["key", "fault", "clock", "pipeline"])
+@pytest.mark.parametrize("name", ["key", "fault", "clock", "store", "pipeline", "pipeline dead-letters"])
 def test_a_group_without_a_command_shows_its_help_as_help_and_says_what_is_missing(name: str) -> None:
-    done = spillway(name)
+    done = spillway(*name.split())
     assert done.returncode == 2
-    assert done.stdout == spillway(name, "--help").stdout
+    assert done.stdout == spillway(*name.split(), "--help").stdout
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"spillway: which one: python -m spillway {name} ")
     assert " | " in line

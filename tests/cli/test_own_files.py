@@ -21,6 +21,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("used") / "data"
     with BrokerProcess(data, queues=["orders"], namespaces=["ns"], is_development=False) as broker:
         broker.kill()
+    (data / "ns" / "set-apart.jsonl").write_text("")  # there after damage alone
     return data
 
 

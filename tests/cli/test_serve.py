@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -237,6 +238,17 @@ def test_it_says_one_line_when_it_is_ready_and_leaves_in_order_on_sigterm(tmp_pa
             assert entry.ca_file is not None
             assert Path(entry.ca_file).read_text().startswith("-----BEGIN CERTIFICATE-----")
         assert broker.stop() == 0
+
+
+def test_a_build_that_could_not_be_compiled_says_why_when_it_is_ready(tmp_path: Path) -> None:
+    """pip hides what the build says; a user who never asks has half the speed and does not know why."""
+    plain = tmp_path / "plain"
+    sources = Path(__file__).resolve().parents[2] / "src" / "spillway"
+    shutil.copytree(sources, plain / "spillway", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    (plain / "spillway" / "build.json").write_text('{"not_compiled_because": "no C compiler (cc)"}')
+    with BrokerProcess(tmp_path / "data", queues=["q"], namespaces=["one"], python_path=plain) as broker:
+        port = broker.port
+    assert f" ready: one={port}; plain Python, less than half as fast as compiled: no C compiler (cc)" in broker.stderr
 
 
 def test_what_was_sent_before_a_stop_is_received_after_the_next_start(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from azure.servicebus import (
     ServiceBusMessage,
     ServiceBusMessageState,
     ServiceBusReceivedMessage,
+    ServiceBusReceiveMode,
     ServiceBusReceiver,
     ServiceBusSubQueue,
 )
@@ -22,6 +23,7 @@ from azure.servicebus.aio import AutoLockRenewer as AsyncAutoLockRenewer
 from azure.servicebus.exceptions import MessageNotFoundError
 
 from spillway.amqp.performatives import ROLE_RECEIVER, Disposition, Transfer
+from tests.tools.js import Long
 from tests.wire.live import LiveBroker
 from tests.wire.sdk import NO_RETRY, JsClient, PythonSdk, known, take, take_one, text_of
 
@@ -138,6 +140,50 @@ def test_transfer_dead_letters_can_be_received_and_there_are_none(live: LiveBrok
 
 def test_javascript_receives_transfer_dead_letters_and_drains(js: JsClient, queue: str) -> None:
     assert js("receive", queue=queue, waitMs=500, receiver={"subQueueType": "transferDeadLetter"}) == []
+
+
+# -- what is deleted as it is delivered -------------------------------------------------------------------------------
+
+
+def test_what_is_deleted_on_delivery_has_an_empty_tag_and_empty_delivery_annotations(
+    live: LiveBroker, sdk: PythonSdk, queue: str
+) -> None:
+    """The section is there, and has nothing in it."""
+    live.send(queue, "x")
+    with live.tap() as tap:
+        receiver = sdk.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
+        assert take_one(receiver).lock_token is None
+    spoken = [said for each in tap.connections for said in each.frames if b"x-opt-sequence-number" in said.payload]
+    (delivery,) = [said for said in spoken if not said.is_from_client]
+    assert isinstance(delivery.body, Transfer)
+    assert (delivery.body.delivery_tag, delivery.body.settled) == (b"", True)
+    assert b"\x00\x53\x71\xc1\x01\x00" in delivery.payload
+
+
+def test_a_session_that_is_received_and_deleted_stays_when_its_lock_runs_out_while_nothing_comes(
+    live: LiveBroker, sdk: PythonSdk
+) -> None:
+    queue = live.queue(requires_session=True)
+    sender = sdk.sender(queue)
+    sender.send_messages(ServiceBusMessage("first", session_id="s"))
+    receiver = sdk.receiver(queue, session_id="s", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
+    assert text_of(take_one(receiver)) == "first"
+    live.advance(10 * 60)
+    sender.send_messages(ServiceBusMessage("second", session_id="s"))
+    assert text_of(take_one(receiver)) == "second"
+
+
+def test_javascript_completes_a_deferred_message_that_has_a_session_id_where_there_are_no_sessions(
+    live: LiveBroker, js: JsClient, queue: str
+) -> None:
+    """It sends the id along with the request; here it means nothing."""
+    js("send", queue=queue, message={"body": "x", "sessionId": "some session"})
+    message = js.receive_one(queue)
+    js("defer", lockToken=message["lockToken"])
+    numbers = [Long(int(message["sequenceNumber"]))]
+    (deferred,) = js("receiveDeferred", queue=queue, sequenceNumbers=numbers)
+    js("complete", lockToken=deferred["lockToken"])
+    assert live.peek(queue) == []
 
 
 # -- requests -------------------------------------------------------------------------------------------------------
