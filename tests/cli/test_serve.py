@@ -22,7 +22,8 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from spillway.cli.errors import UsageError
-from spillway.cli.serve import EntityPlan, ServePlan, make_plan, parse_host
+from spillway.cli.serve import make_plan, parse_host
+from spillway.cli.serve_plan import EntityPlan, ServePlan
 from spillway.cli.serving import names_text
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC
 from spillway.server.memory import memory_mb_default

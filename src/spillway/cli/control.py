@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from spillway.cli.errors import CommandError, UsageError
+from spillway.cli.served import root_connection_string
 
 if TYPE_CHECKING:
     from spillway.client.control import ControlClient
@@ -69,12 +70,10 @@ class Broker:
 
 
 def find_broker(namespace: str | None, data: Path, ca_file: Path | None) -> Broker:
-    from spillway.cli.connection_string import find
-
     given = os.environ.get(VARIABLE)
     if given:
         if namespace is not None:
             raise UsageError(f"--namespace: {VARIABLE} is set, and a connection string leads to one namespace")
         return Broker(given, ca_file)
     own_ca = data / "tls" / "ca.pem"
-    return Broker(find(data, namespace), ca_file or (own_ca if own_ca.exists() else None))
+    return Broker(root_connection_string(data, namespace), ca_file or (own_ca if own_ca.exists() else None))

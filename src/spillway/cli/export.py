@@ -42,7 +42,7 @@ def command(
 
 def brokers(namespace: str | None, data: Path, ca_file: Path | None) -> list[Broker]:
     """The one that is named, or all namespaces of the directory."""
-    from spillway.cli.connection_string import served_names
+    from spillway.cli.served import served_names
 
     if namespace is not None or os.environ.get(VARIABLE):
         return [find_broker(namespace, data, ca_file)]

@@ -136,7 +136,7 @@ def read(data: Path) -> "list[AccessRule]":
 
 def was_development(data: Path) -> bool:
     """Whether the directory is served, or was last served, with --dev."""
-    from spillway.cli.connection_string import read_facts
+    from spillway.cli.served import read_facts
 
     try:
         return bool(read_facts(data)["is_development"])

@@ -5,11 +5,10 @@ from pathlib import Path
 
 from spillway.cli.control import VARIABLE, Broker
 from spillway.cli.errors import UsageError
+from spillway.cli.served import root_connection_string, served_names
 
 
 def brokers_of(name: str, place: str, ca_file: Path | None) -> list[tuple[str, Broker]]:
-    from spillway.cli.connection_string import find, served_names
-
     if place == "-":
         given = os.environ.get(VARIABLE)
         if not given:
@@ -21,4 +20,4 @@ def brokers_of(name: str, place: str, ca_file: Path | None) -> list[tuple[str, B
         raise UsageError(f"--open-day {name}={place}: one name for several namespaces: {', '.join(names)}")
     own_ca = data / "tls" / "ca.pem"
     trusted = ca_file or (own_ca if own_ca.exists() else None)
-    return [(name, Broker(find(data, served), trusted)) for served in names]
+    return [(name, Broker(root_connection_string(data, served), trusted)) for served in names]

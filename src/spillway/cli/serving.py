@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spillway.cli.errors import CommandError, UsageError
-from spillway.cli.serve import EntityPlan, NamespacePlan, ServePlan
+from spillway.cli.serve_plan import EntityPlan, NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
     from spillway.admin.front import Front

@@ -139,9 +139,8 @@ def overview_row(part: Part) -> list[Content]:
 
 def told(part: Part) -> Markup:
     found = part.found
-    story = [
-        tag("li", tag("time", f"{at_s:.1f} s"), tag("span", text)) for at_s, text in what_happened(part)
-    ]  # fmt: skip
+    moments = what_happened(found, part.about, part.timeline)
+    story = [tag("li", tag("time", f"{at_s:.1f} s"), tag("span", text)) for at_s, text in moments]
     return section(
         found["scenario"],
         tag("p", f"{capital(part.about)}. ", tag("span", part.senders, class_="soft")),

@@ -1,11 +1,8 @@
 """What happened in a run, in words: for the report."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from spillway.lab.timeline import ACKNOWLEDGED, ANSWERED, AWAY, DIVERTED, HEALTHY, SUSPECT, SYPHONED, Timeline
-
-if TYPE_CHECKING:
-    from spillway.lab.report import Part
 
 CHARGED: Final = {
     "send": "messages accepted",
@@ -18,11 +15,10 @@ CHARGED: Final = {
 }
 
 
-def what_happened(part: "Part") -> list[tuple[float, str]]:
-    """Moments in order: seconds since the first message, and a sentence."""
-    timeline, found = part.timeline, part.found
+def what_happened(found: dict[str, Any], about: str, timeline: Timeline) -> list[tuple[float, str]]:
+    """Moments in order: seconds since the first message, and a sentence. `found` is what the verdict found."""
     story = [(0.0, "Two producers begin to send, all is well.")]
-    story += _of_faults(part)
+    story += _of_faults(about, timeline)
     story += [(at_s, f"{text[:1].upper()}{text[1:]}.") for at_s, text in timeline.notes]
     story += _of_producers(timeline)
     if DIVERTED in timeline.first_s:
@@ -44,11 +40,10 @@ def what_happened(part: "Part") -> list[tuple[float, str]]:
     return sorted(story, key=lambda moment: moment[0])
 
 
-def _of_faults(part: "Part") -> list[tuple[float, str]]:
-    timeline = part.timeline
+def _of_faults(about: str, timeline: Timeline) -> list[tuple[float, str]]:
     story = []
     for number, span in enumerate(timeline.outages):
-        story.append((span.from_s, "The fault is back." if number else f"The fault begins: {part.about}."))
+        story.append((span.from_s, "The fault is back." if number else f"The fault begins: {about}."))
         story.append((span.to_s, "It is mended: the primary could take messages again."))
     if timeline.removed_s:
         times = "once" if len(timeline.removed_s) == 1 else f"{len(timeline.removed_s)} times in all"

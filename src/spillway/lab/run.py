@@ -84,6 +84,10 @@ class Lab:
         self.begun_s = time.monotonic()
 
     @property
+    def messages(self) -> int:
+        return self.settings.messages
+
+    @property
     def pairing_name(self) -> str:
         """What the primary is called in the paths of its backlog queues."""
         from spillway.paired.backlog import namespace_name

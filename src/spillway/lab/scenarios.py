@@ -6,20 +6,41 @@ another way.
 
 import abc
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from spillway.client.faults import Fault, RemoteFaults
 from spillway.lab.firewall import Blackhole as Rules
-from spillway.lab.histories import BEGINS, MENDED
+from spillway.lab.guard import Guard
+from spillway.lab.histories import BEGINS, MENDED, Tail
 from spillway.lab.processes import Broker, LabError
-
-if TYPE_CHECKING:
-    from spillway.lab.run import Lab
 
 # A primary that does not answer takes 0.6 of a call's time. The rest must do to connect to the secondary for the first
 # time, on a machine on which everybody is busy.
 SILENT_TIMEOUT_S: Final = 15.0
 DIVERTED_SHARE: Final = 0.3  # of all messages, that must at least have been diverted
+
+
+class Ground(Protocol):
+    """Where a scenario plays: what it may do something to."""
+
+    primary: Broker
+    secondary: Broker
+    guard: Guard
+    tail: Tail
+    path: str  # of the queue that is sent to
+
+    @property
+    def messages(self) -> int:
+        """How many are sent in all."""
+
+    @property
+    def backlog_paths(self) -> list[str]: ...
+
+    def fault(self, what: str) -> None:
+        """It begins, or is mended, in the midst of a scenario."""
+
+    def note(self, text: str) -> None:
+        """For people, in the report too."""
 
 
 class Scenario(abc.ABC):
@@ -34,9 +55,9 @@ class Scenario(abc.ABC):
     operation_timeout_s: ClassVar[float] = 10.0
 
     @abc.abstractmethod
-    def begin(self, lab: "Lab") -> None: ...
+    def begin(self, lab: Ground) -> None: ...
 
-    def watch(self, lab: "Lab") -> None:
+    def watch(self, lab: Ground) -> None:
         """While it lasts; most have nothing to do then."""
         return
 
@@ -45,17 +66,17 @@ class Scenario(abc.ABC):
         return True
 
     @abc.abstractmethod
-    def end(self, lab: "Lab") -> None: ...
+    def end(self, lab: Ground) -> None: ...
 
 
 class Kill(Scenario):
     name = "kill"
     about = "the primary is killed with kill -9, and started again later"
 
-    def begin(self, lab: "Lab") -> None:
+    def begin(self, lab: Ground) -> None:
         lab.primary.kill()
 
-    def end(self, lab: "Lab") -> None:
+    def end(self, lab: Ground) -> None:
         lab.primary.start()
 
 
@@ -64,10 +85,10 @@ class Freeze(Scenario):
     about = "the primary stops answering, its connections stay open"
     operation_timeout_s = SILENT_TIMEOUT_S
 
-    def begin(self, lab: "Lab") -> None:
+    def begin(self, lab: Ground) -> None:
         lab.primary.freeze()
 
-    def end(self, lab: "Lab") -> None:
+    def end(self, lab: Ground) -> None:
         lab.primary.thaw()
 
 
@@ -75,10 +96,10 @@ class Refuse(Scenario):
     name = "refuse"
     about = "the primary is shut down in order: connections are refused"
 
-    def begin(self, lab: "Lab") -> None:
+    def begin(self, lab: Ground) -> None:
         lab.primary.stop()
 
-    def end(self, lab: "Lab") -> None:
+    def end(self, lab: Ground) -> None:
         lab.primary.start()
 
 
@@ -87,14 +108,14 @@ class Blackhole(Scenario):
     about = "packets to and from the primary vanish"
     operation_timeout_s = SILENT_TIMEOUT_S
 
-    def begin(self, lab: "Lab") -> None:
+    def begin(self, lab: Ground) -> None:
         self.rules = Rules(lab.primary.port, lab.guard)
         self.is_frozen = not self.rules.dig()
         if self.is_frozen:
             lab.note("there is no firewall that may be used here: the primary is frozen instead")
             lab.primary.freeze()
 
-    def end(self, lab: "Lab") -> None:
+    def end(self, lab: Ground) -> None:
         if self.is_frozen:
             lab.primary.thaw()
         else:
@@ -108,10 +129,10 @@ class Busy(Scenario):
     lasts_s = 15.0
     operation_timeout_s = 60.0  # a busy entity is tried again after ten seconds, and after twenty
 
-    def begin(self, lab: "Lab") -> None:
+    def begin(self, lab: Ground) -> None:
         RemoteFaults(lab.primary.connection_string).add(Fault("server-busy", lab.path, ["send"]))
 
-    def end(self, lab: "Lab") -> None:
+    def end(self, lab: Ground) -> None:
         RemoteFaults(lab.primary.connection_string).clear()
 
 
@@ -119,10 +140,10 @@ class DisabledEntity(Scenario):
     name = "disabled-entity"
     about = "the queue is disabled for sending by an administrator, and enabled again"
 
-    def begin(self, lab: "Lab") -> None:
+    def begin(self, lab: Ground) -> None:
         set_status(lab.primary, [lab.path], "SendDisabled")
 
-    def end(self, lab: "Lab") -> None:
+    def end(self, lab: Ground) -> None:
         set_status(lab.primary, [lab.path], "Active")
 
 
@@ -142,12 +163,12 @@ class BacklogQueueFails(Kill):
     name = "backlog-queue-fails"
     about = "the primary is killed, and half of the backlog queues are disabled while it is away"
 
-    def begin(self, lab: "Lab") -> None:
+    def begin(self, lab: Ground) -> None:
         super().begin(lab)  # first: the other takes a second, in which all would still be sent to the primary
         self.disabled = lab.backlog_paths[: len(lab.backlog_paths) // 2]
         set_status(lab.secondary, self.disabled, "SendDisabled")
 
-    def end(self, lab: "Lab") -> None:
+    def end(self, lab: Ground) -> None:
         set_status(lab.secondary, self.disabled, "Active")
         super().end(lab)
 
@@ -159,13 +180,13 @@ class Flapping(Scenario):
     away_s: ClassVar[float] = 10.0
     back_s: ClassVar[float] = 3.0
 
-    def begin(self, lab: "Lab") -> None:
+    def begin(self, lab: Ground) -> None:
         lab.primary.freeze()
         self.is_frozen = True
         self.times = 1
         self.turn_s = time.monotonic() + self.away_s
 
-    def watch(self, lab: "Lab") -> None:
+    def watch(self, lab: Ground) -> None:
         if time.monotonic() < self.turn_s:
             return
         self.is_frozen = not self.is_frozen
@@ -181,7 +202,7 @@ class Flapping(Scenario):
     def is_complete(self) -> bool:
         return self.times >= 2
 
-    def end(self, lab: "Lab") -> None:
+    def end(self, lab: Ground) -> None:
         lab.primary.thaw()
 
 
@@ -193,16 +214,16 @@ class BothDown(Scenario):
     alone_share: ClassVar[float] = 0.1  # of all messages, that the secondary takes before it goes down too
     down_s: ClassVar[float] = 4.0
 
-    def begin(self, lab: "Lab") -> None:
+    def begin(self, lab: Ground) -> None:
         lab.primary.kill()
         self.down_until_s: float | None = None
         self.is_back = False
 
-    def watch(self, lab: "Lab") -> None:
+    def watch(self, lab: Ground) -> None:
         if self.is_back:
             return
         if self.down_until_s is None:
-            if lab.tail.counts["diverted"] >= lab.settings.messages * self.alone_share:
+            if lab.tail.counts["diverted"] >= lab.messages * self.alone_share:
                 lab.note("the secondary is killed too")
                 lab.secondary.kill()
                 self.down_until_s = time.monotonic() + self.down_s
@@ -214,7 +235,7 @@ class BothDown(Scenario):
     def is_complete(self) -> bool:
         return self.is_back
 
-    def end(self, lab: "Lab") -> None:
+    def end(self, lab: Ground) -> None:
         if not self.is_back:
             raise LabError("all messages were sent before the secondary was down too: send more of them")
         lab.primary.start()
