@@ -47,7 +47,7 @@ demo: $(SPARK) ## two namespaces, an outage, a verdict, and what it cost, with S
 	@mkdir -p build
 	@$(BIN)/spillway lab --report build/outage.html
 
-test: lint test-python test-spark test-compiled ## everything: style, types, all tests, the hot rooms' tests once more compiled
+test: lint test-python test-spark test-compiled ## everything: style, types, all tests, and those of the broker's core once more, compiled
 	@echo "test: all passed"
 
 test-python: $(DEV) $(JS)
