@@ -49,7 +49,15 @@ def until(what: str, look: Callable[[], T | None], timeout_s: float = STARTED_S_
 class Node:
     """A process that a test started, with all that it started itself."""
 
-    def __init__(self, name: str, line: Sequence[str], environment: Mapping[str, str], directory: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        line: Sequence[str],
+        environment: Mapping[str, str],
+        directory: Path,
+        called_in: Path | None = None,
+    ) -> None:
+        """What it says goes to `directory`, where it is called too, unless told otherwise."""
         self.name = name
         self.mark = f"{uuid.uuid4().hex}-{name}"
         self.log_path = directory / f"{name}.log"
@@ -58,7 +66,7 @@ class Node:
             self.process = subprocess.Popen(
                 line,
                 env={**environment, MARK: self.mark},
-                cwd=directory,
+                cwd=called_in or directory,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
@@ -90,11 +98,17 @@ class Node:
 
     def programs(self) -> list[str]:
         """The command lines of its processes."""
-        lines = []
+        return [line for line, _ in self.called()]
+
+    def called(self) -> list[tuple[str, Path]]:
+        """The command lines of its processes, each with the directory it runs in."""
+        found = []
         for pid in self.pids():
+            process = Path(f"/proc/{pid}")
             with contextlib.suppress(OSError):
-                lines.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        return lines
+                line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found.append((line, (process / "cwd").readlink()))
+        return found
 
     def kill(self) -> list[int]:
         """All at once, without a word, as when a machine loses its power."""
@@ -147,27 +161,35 @@ def _get(url: str) -> Any:
         return json.load(answer)
 
 
+def environment_of(directory: Path, home: Path = SPARK_HOME) -> dict[str, str]:
+    """Of whatever is started there: Java, Spark, this Python, and nothing of a session of this process."""
+    found = {
+        **os.environ,
+        "JAVA_HOME": str(find_java().home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+    }
+    # A session of this process would leave its own way to Java here.
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS"):
+        found.pop(name, None)
+    return found
+
+
 class Cluster:
     """`with Cluster(directory) as cluster:` has a master and two workers, with one core each."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    def __init__(self, directory: Path, workers: int = 2, home: Path = SPARK_HOME) -> None:
+        directory.mkdir(exist_ok=True)
         self.directory = directory
+        self.home = home
         self.workers: list[Node] = []
         self._nodes: list[Node] = []
-        self._environment = {
-            **os.environ,
-            "JAVA_HOME": str(find_java().home()),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(directory / "local"),
-            "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
-        }
-        # A session of this process would leave its own way to Java here.
-        for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS"):
-            self._environment.pop(name, None)
+        self._environment = environment_of(directory, home)
         try:
             master = self._start("master", "master.Master", "--port", "0", "--webui-port", "0")
             self.url = master.said(r"Starting Spark master at (spark://\S+)")
@@ -204,14 +226,24 @@ class Cluster:
         return worker
 
     def _start(self, name: str, kind: str, *options: str) -> Node:
-        line = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]
+        line = [str(self.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]
         node = Node(name, [*line, *options], self._environment, self.directory)
         self._nodes.append(node)
         return node
 
-    def submit(self, program: Path, *arguments: str) -> Submitted:
-        """As the guide says: no `--py-files`, because the package is installed where the processes are."""
-        line = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url]
+    def submit(
+        self,
+        program: Path,
+        *arguments: str,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> Submitted:
+        """As the guide says: no `--py-files`, because the package is installed where the processes are.
+
+        `options` are spark-submit's own; `environment` and `directory` are where it is called.
+        """
+        line = [str(self.home / "bin" / "spark-submit"), "--master", self.url, *options]
         line += ["--driver-memory", "512m", "--executor-memory", EXECUTOR_MEMORY, "--executor-cores", "1"]
         line += [
             "--driver-java-options",
@@ -221,7 +253,11 @@ class Cluster:
         ]
         line += ["--conf", "spark.ui.port=0", "--conf", "spark.ui.liveUpdate.period=20ms"]
         submitted = Submitted(
-            f"{program.stem}-{len(self._nodes)}", [*line, str(program), *arguments], self._environment, self.directory
+            f"{program.stem}-{len(self._nodes)}",
+            [*line, str(program), *arguments],
+            {**self._environment, **(environment or {})},
+            self.directory,
+            directory,
         )
         self._nodes.append(submitted)
         return submitted
