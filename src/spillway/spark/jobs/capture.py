@@ -28,6 +28,8 @@ from spillway.spark.platform.connect import NO_WATCH, is_connect, parallelism, r
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.platform.java import SparkMissing
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
+from spillway.spark.platform.job_metrics import JobMetrics
+from spillway.spark.platform.operations import COUNT
 from spillway.spark.platform.option import CaFile, ConnectionString, Option, Secret, check_options
 from spillway.spark.platform.paths import local_path
 from spillway.spark.platform.preflight import to_mend
@@ -36,6 +38,7 @@ from spillway.spark.platform.reasons import reason_of
 from spillway.spark.platform.session import Say, build_session, check_spark, say_on_stderr
 from spillway.spark.source.declaration import PEEK_LOCK
 from spillway.spark.source.deduplicated_view import DAY_OF
+from spillway.spark.source.lag import LAG_MESSAGES, LAG_S
 from spillway.spark.source.lake import DAY, ENTITY, MOMENT, OURS, Clock, Lake, utc_now
 from spillway.spark.source.leftovers import Leftovers
 from spillway.spark.source.options import MANUAL, ReadOptions, entities_of, read_options
@@ -44,6 +47,7 @@ from spillway.syphon.crash import AT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 APP: Final = "spillway capture"
@@ -263,6 +267,7 @@ class Capture:
         self.out = self.lake.path
         self.run_id = uuid.uuid4().hex[:8]
         self.summary = CaptureSummary(self.out)
+        self.metrics = JobMetrics(spark, "capture")
         self.stopped = threading.Event()
         self.environment = {name: text for name, text in os.environ.items() if name.startswith("SPILLWAY_CRASH_")}
         self.environment |= config.environment
@@ -271,10 +276,14 @@ class Capture:
 
     def run(self) -> CaptureSummary:
         began_s = time.monotonic()
-        if self.config.watch:
-            self._query({"processingTime": f"{self.config.interval_s * 1000:.0f} milliseconds"}, FAILURES_MAX_WATCHING)
-        else:
-            self._drain()
+        try:
+            if self.config.watch:
+                milliseconds = f"{self.config.interval_s * 1000:.0f} milliseconds"
+                self._query({"processingTime": milliseconds}, FAILURES_MAX_WATCHING)
+            else:
+                self._drain()
+        finally:
+            self.metrics.close()
         self.summary.seconds = round(time.monotonic() - began_s, 3)
         return self.summary
 
@@ -323,13 +332,14 @@ class Capture:
         failures = 0
         while not self.stopped.is_set():
             batches = self.summary.batches
-            error = wait_for_end(self._start(trigger), self.stopped, self.say)
+            error = wait_for_end(self._start(trigger), self.stopped, self.say, self._on_progress)
             if error is None:
                 return
             failures = 1 if self.summary.batches > batches else failures + 1
             if failures > failures_max:
                 raise CaptureError(reason_of(error)) from None
             self.summary.restarts += 1
+            self.metrics.tell(restarts=self.summary.restarts)
             self.say(f"{reason_of(error)}; starting again in {FAILURE_WAIT_S:.0f} s")
             self._pause(FAILURE_WAIT_S)
 
@@ -365,6 +375,12 @@ class Capture:
         writer.partitionBy(DAY, ENTITY).parquet(self.lake.staging(name))
         count = self._settle(self.lake.publish(name))
         self.summary.batches += 1
+        self.metrics.tell(
+            messages=self.summary.messages,
+            settled=self.summary.settled,
+            lost=self.summary.lost,
+            batches=self.summary.batches,
+        )
         took_s = time.monotonic() - began_s
         rate = count / max(took_s, 0.001)
         self.summary.batch_rates = [*self.summary.batch_rates[-99:], round(rate, 1)]
@@ -372,6 +388,15 @@ class Capture:
             f"batch {number}: {count_text(count, 'message')} in {took_s:.1f} s ({rate:,.0f}/s), "
             f"{self.summary.messages:,} in all"
         )
+
+    def _on_progress(self, progress: "StreamingQueryProgress") -> None:
+        """What the source says of itself travels in its offset."""
+        try:
+            latest = json.loads(progress["sources"][0]["latestOffset"] or "{}")
+        except (LookupError, ValueError):  # nothing was asked yet
+            return
+        lag = {"lag_messages": latest.get(LAG_MESSAGES), "lag_seconds": latest.get(LAG_S)}
+        self.metrics.tell(**lag, operations=latest.get(COUNT))
 
     def _settle(self, paths: list[str]) -> int:
         if not paths:

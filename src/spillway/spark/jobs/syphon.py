@@ -31,6 +31,7 @@ from spillway.spark.platform.access import Access, checked
 from spillway.spark.platform.connect import NO_WATCH, is_connect, parallelism, refuse_on_connect
 from spillway.spark.platform.connection_pool import NamespaceError, backlogs_of, connection_pool
 from spillway.spark.platform.java import SparkMissing
+from spillway.spark.platform.job_metrics import JobMetrics
 from spillway.spark.platform.option import Option, check_options
 from spillway.spark.platform.preflight import check_writable, to_mend
 from spillway.spark.platform.queries import NOT_BEGUN, TRIES_MAX, stopped_by_signals, wait_for_end
@@ -223,6 +224,8 @@ class Syphon:
         self.name = config.namespace_name or name_of(self.primary.resolve())
         self.backlogs = backlogs_of(self.secondary, self.name, config.backlog_queues)
         self.summary = Summary(self.name)
+        self.metrics = JobMetrics(spark, "syphon")
+        self.restarts = 0
         self.outcomes = OutcomeCounts()
         # Of the last round, or the last batch of a watch, by backlog queue and number: a message that two tasks were
         # refused is kept once.
@@ -256,6 +259,7 @@ class Syphon:
             raise SyphonError(reason_of(error)) from None
         finally:
             self._add_reports()
+            self.metrics.close()
             if self.events is not None:
                 self.events.close()
             if self.reports is not None:
@@ -324,6 +328,7 @@ class Syphon:
                 return
             if tries == TRIES_MAX or NOT_BEGUN not in str(error):
                 raise error
+            self._restarted()
             say_on_stderr("Spark could not start its Python process in time: once more")
 
     def _watch(self, depths: list[Depth]) -> None:
@@ -339,11 +344,16 @@ class Syphon:
             died = died + 1 if time.monotonic() - began_s < DIED_AT_ONCE_S else 1
             if died >= TRIES_MAX:
                 raise error
+            self._restarted()
             say_on_stderr(f"the query died, it is started again: {_first_line(error)}")
             self._add_reports()
             self.stopped.wait(WATCH_INTERVAL_S)
         with contextlib.suppress(SecondaryError):  # then nobody knows
             self.summary.after = _sum(self._depths(tuple(depth.path for depth in depths)))
+
+    def _restarted(self) -> None:
+        self.restarts += 1
+        self.metrics.tell(restarts=self.restarts)
 
     def stop(self) -> None:
         """From another thread: the job ends after the batch under way."""
@@ -402,6 +412,7 @@ class Syphon:
             for kept in row.numbers:
                 self.kept[row.backlog, kept] = (row.destination, row.reason, row.size_bytes // row.messages)
         self.summary.batches += 1
+        self._tell()
         took_s = self.batch_ended_s - began_s
         done = self._done() - before
         rate = done / max(took_s, 0.001)
@@ -421,6 +432,16 @@ class Syphon:
         if count.outcome == MOVED:
             self.processes.add(process)
 
+    def _tell(self) -> None:
+        self.metrics.tell(
+            moved=self.outcomes.total(MOVED),
+            repeated=self.outcomes.total(REPEATED),
+            dead_lettered=self.outcomes.total(DEAD_LETTERED),
+            kept=len(self.kept),
+            batches=self.summary.batches,
+            tasks_lost=self.summary.tasks_lost,
+        )
+
     def _done(self) -> int:
         return self.outcomes.total(MOVED) + self.outcomes.total(DEAD_LETTERED)
 
@@ -436,6 +457,7 @@ class Syphon:
             for line in lines[1:]:
                 self._add(Count(**line), f"{lines[0]['host']}:{lines[0]['pid']}")
             self._forget_reports({path.stem})
+        self._tell()
 
     def _forget_reports(self, attempts: set[str]) -> None:
         """They are counted. A watch has a task every second, and would leave as many files."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 # Spark gives the Python process of a source ten seconds to start, whatever the machine is doing, and says this after.
@@ -18,6 +19,7 @@ TRIES_MAX: Final = 5
 
 LAST_BATCH_S: Final = 120.0
 LOOK_S: Final = 0.1
+PROGRESS_S: Final = 1.0
 
 
 def stop_between_batches(query: "StreamingQuery", say: Callable[[str], None]) -> None:
@@ -39,12 +41,21 @@ def _last_batch(query: "StreamingQuery") -> int | None:
 
 
 def wait_for_end(
-    query: "StreamingQuery", stopped: threading.Event, say: Callable[[str], None]
+    query: "StreamingQuery",
+    stopped: threading.Event,
+    say: Callable[[str], None],
+    on_progress: "Callable[[StreamingQueryProgress], None] | None" = None,
 ) -> "StreamingQueryException | None":
-    """Until it ends, or whoever runs it is told to stop; what it died of."""
+    """Until it ends, or whoever runs it is told to stop; what it died of. `on_progress` hears every second."""
+    looked_s = time.monotonic()
     try:
         while query.isActive and not stopped.wait(LOOK_S):
-            pass
+            if on_progress is None or time.monotonic() - looked_s < PROGRESS_S:
+                continue
+            looked_s = time.monotonic()
+            progress = query.lastProgress
+            if progress is not None:
+                on_progress(progress)
     except KeyboardInterrupt:
         stopped.set()
     if stopped.is_set():
