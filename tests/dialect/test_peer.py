@@ -465,7 +465,7 @@ def test_a_drain_is_told_and_answered_with_no_credit_left() -> None:
     assert (credit.limit, credit.drains) == (5, True)
     visit.deliver(1)
     assert visit.link.credit_left == 4
-    visit.perform(Drained(visit.number))
+    visit.perform(Drained(visit.number, credit.number))
     assert visit.link.credit_left == 0
     visit.link.grant(2)
     assert visit.command(Credit).limit == 3
@@ -478,7 +478,7 @@ def test_pythons_drain_with_no_credit_at_all_is_answered_behind_what_is_under_wa
     credit = visit.command(Credit)
     assert (credit.limit, credit.drains) == (0, True)
     assert not visit.deliver(1)
-    visit.perform(Drained(visit.number))
+    visit.perform(Drained(visit.number, credit.number))
     assert visit.received() == []
 
 
@@ -561,8 +561,9 @@ def test_credit_given_after_a_delivery_is_more_and_after_a_drain_too() -> None:
     assert visit.command(Credit).asks == ASKS_MORE
     visit.link.grant(3, drain=True)
     visit.pump()
-    assert visit.command(Credit).asks == NOT_ASKED
-    visit.perform(Drained(visit.number))
+    drain = visit.command(Credit)
+    assert drain.asks == NOT_ASKED
+    visit.perform(Drained(visit.number, drain.number))
     visit.received()
     visit.link.grant(3)
     visit.pump()

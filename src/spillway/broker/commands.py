@@ -91,15 +91,17 @@ class Send(Command):
 class Credit(Command):
     """This link may be handed `limit` deliveries in all, counted since it was attached; `drains` asks for `Drained`.
 
-    `asks` says what the client has done for it; NOT_ASKED: nothing, the limit is moved by us.
+    `asks` says what the client has done for it; NOT_ASKED: nothing, the limit is moved by us. `number` counts what the
+    core was told of this link: `Drained` says up to which of them it was decided.
     """
 
-    def __init__(self, link_id: int, limit: int, drains: bool, asks: int = NOT_ASKED) -> None:
+    def __init__(self, link_id: int, limit: int, drains: bool, asks: int = NOT_ASKED, number: int = 0) -> None:
         super().__init__()
         self.link_id = link_id
         self.limit = limit
         self.drains = drains
         self.asks = asks
+        self.number = number
 
 
 class Settle(Command):

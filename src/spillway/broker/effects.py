@@ -69,7 +69,11 @@ class Deliver(Effect):
 
 
 class Drained(Effect):
-    """Nothing more for the credit that this link gave with drain."""
+    """Nothing more for the credit that this link gave with drain. `number` is that of the last `Credit` it heeds."""
+
+    def __init__(self, to: int, number: int) -> None:
+        super().__init__(to)
+        self.number = number
 
 
 class Settled(Effect):

@@ -16,6 +16,7 @@ class ReceiverLink(Holder):
         self.limit = 0
         self.handed_count = 0
         self.drains = False
+        self.credit_number = 0  # of the last `Credit`
         # A fault keeps everything from it: it seems to have no credit, and has this much again when the fault ends.
         self.is_deaf = False
         self.withheld_limit = 0

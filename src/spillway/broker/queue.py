@@ -321,7 +321,7 @@ class Queue(Entity):
                 link.drains = False
                 link.limit = link.handed_count
                 self.end_call(link, decided)
-                decided.say(Drained(link.link_id))
+                decided.say(Drained(link.link_id, link.credit_number))
 
     def pace_senders(self, decided: Decided) -> None:
         """Those that outrun the receivers are held for a moment, and released; see pace.py."""

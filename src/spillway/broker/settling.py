@@ -67,6 +67,7 @@ class Settling:
         if link is None:
             return
         queue = self.links.received_from[command.link_id]
+        link.credit_number = command.number
         if self.faulting.is_on and self.faulting.on_credit(queue, link, command, decided):
             return
         link.limit = command.limit

@@ -5,7 +5,7 @@ from typing import Final
 
 from spillway.amqp.link import Link
 from spillway.amqp.serial import serial_add, serial_difference
-from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, ASKS_NOTHING, NOT_ASKED
+from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, ASKS_NOTHING, NOT_ASKED, Credit
 from spillway.broker.effects import Deliver
 from spillway.dialect.addresses import CBS, MANAGEMENT, Address
 from spillway.model import limits
@@ -83,6 +83,7 @@ class ClientReceiver(PeerLink):
         self.is_copying = is_copy(address.path)
         self.seen_count = 0
         self.told_limit = 0
+        self.told_number = 0  # of the last `Credit`
         self.ahead_max: int = DELIVERIES_AHEAD_MAX  # fewer when messages are large
         self.is_draining = False
         self.untold_asks: int = NOT_ASKED  # since when the client does not read
@@ -100,6 +101,12 @@ class ClientReceiver(PeerLink):
         if ahead > 0 and link.session.window < ahead:
             ahead = link.session.window
         return self.seen_count + (ahead if ahead > 0 else 0)
+
+    def told(self, limit: int, drains: bool, asks: int) -> Credit:
+        """What the core is told now. What it has decided before it hears this is an answer to something else."""
+        self.told_limit = limit
+        self.told_number += 1
+        return Credit(self.number, limit, drains, asks, self.told_number)
 
     def asks(self, credit: int, drain: bool) -> int:
         """What a flow of the client means for its call to receive (docs/ledger.md).

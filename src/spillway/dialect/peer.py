@@ -26,7 +26,7 @@ from spillway.amqp.events import (
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import ACCEPTED, RELEASED, Received, Rejected, Source, Target
 from spillway.amqp.types import Described, Int, Symbol
-from spillway.broker.commands import NOT_ASKED, Command, Credit, Detach, Send, Settle, Undelivered
+from spillway.broker.commands import NOT_ASKED, Command, Detach, Send, Settle, Undelivered
 from spillway.broker.effects import (
     Answer,
     Attached,
@@ -215,8 +215,7 @@ class Peer:
                 if is_writable:
                     self._tell_credit(link)
                 elif link.told_limit > link.seen_count:
-                    link.told_limit = link.seen_count
-                    self.outbox.commands.append(Credit(link.number, link.seen_count, False))
+                    self.outbox.commands.append(link.told(link.seen_count, False, NOT_ASKED))
 
     def next_due_ms(self) -> int:
         due_ms = self.connection.next_due_ms()
@@ -426,8 +425,7 @@ class Peer:
         if receiver.is_window_bound():
             self.window_bound[receiver.number] = receiver
         if limit != receiver.told_limit or receiver.is_draining or asks != NOT_ASKED:
-            receiver.told_limit = limit
-            self.outbox.commands.append(Credit(receiver.number, limit, receiver.is_draining, asks))
+            self.outbox.commands.append(receiver.told(limit, receiver.is_draining, asks))
 
     def _retell_window_bound(self) -> None:
         bound = self.window_bound
@@ -598,7 +596,7 @@ class Peer:
             link.session.settle_sent(effect.delivery_id, echo)
         elif isinstance(effect, Drained):
             assert isinstance(user, ClientReceiver), "credit is drained from receivers"
-            self._drained(user)
+            self._drained(user, effect.number)
         elif isinstance(effect, Paced):
             assert isinstance(user, ClientSender), "senders are paced"
             user.is_paced = effect.is_held
@@ -651,8 +649,10 @@ class Peer:
             self._tell_credit(receiver)
         return True
 
-    def _drained(self, receiver: ClientReceiver) -> None:
+    def _drained(self, receiver: ClientReceiver, number: int) -> None:
         """The core has nothing more for the credit it was told of, and counts it as used up."""
+        if number != receiver.told_number:
+            return  # it was decided before the client asked once more: that has an answer of its own
         link = receiver.link
         is_used_up = receiver.told_limit <= receiver.seen_count
         receiver.told_limit = receiver.seen_count
