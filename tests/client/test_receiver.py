@@ -117,6 +117,30 @@ async def test_receive_and_delete_has_no_locks_to_settle(server: ScriptedServer,
         receiver.complete(message)
 
 
+async def test_h2_closing_hands_out_what_came_meanwhile_where_receiving_deletes(
+    server: ScriptedServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillway.client.receiver.DRAIN_S_MAX", 0.05)
+    server.answers_drain = False
+    receiver = await connection.receiver("q", mode=RECEIVE_AND_DELETE)
+    assert await receiver.receive(max_count=2, max_wait=0) == []
+    server.deliver(*encoded(1, 2))  # late: it is slow to answer the drain
+    await until(lambda: len(list(receiver.prefetched)) == 2)
+    assert [message.body for message in await receiver.close()] == [b"1", b"2"]
+    assert await receiver.close() == []
+
+
+async def test_closing_gives_locked_messages_back_and_hands_out_none(
+    server: ScriptedServer, connection: Connection
+) -> None:
+    server.deliver(*encoded(1, 2))
+    receiver = await connection.receiver("q", credit=5)
+    await until(lambda: len(list(receiver.prefetched)) == 2)
+    assert await receiver.close() == []
+    await until(lambda: len(server.settlements) == 2)
+    assert [type(state) for _, _, state in server.settlements] == [Released, Released]
+
+
 async def test_each_settlement_says_its_outcome_and_waits_for_the_echo(
     server: ScriptedServer, connection: Connection
 ) -> None:

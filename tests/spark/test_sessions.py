@@ -17,12 +17,14 @@ from spillway.cli.control import Broker
 from spillway.client import Connection, OutgoingMessage, ReceivedMessage, Receiver, SessionCannotBeLocked, connect
 from spillway.spark.platform.connection_pool import connection_pool
 from spillway.spark.platform.operations import CountedPool, Operations
-from spillway.spark.source import lock_handover
+from spillway.spark.source import lock_handover, session_walk
+from spillway.spark.source import locked as source_locked
 from spillway.spark.source.browse import BrowseReader, BrowseStreamReader
 from spillway.spark.source.lock_renewer import Batch, LockRenewer, lock_renewer_of
 from spillway.spark.source.locked import LockedPartition, LockedReader, LockedStreamReader, Reception, plan
 from spillway.spark.source.options import ReadOptions, read_options
 from spillway.spark.source.renewal_pace import Pace
+from spillway.spark.source.sequence_bounds import sessions_of
 from spillway.spark.source.session_holder import HeldSession
 from spillway.spark.source.session_reception import SESSIONS_AT_A_TIME, SESSIONS_HELD_MAX
 from spillway.spark.source.settle import settle_groups, settle_on_executor
@@ -138,6 +140,67 @@ def test_each_batch_of_a_stream_begins_with_other_sessions(bus: Bus) -> None:
     assert firsts == [["s0002", "s0006"], ["s0000", "s0004"]] * 2
 
 
+def test_a_stream_walks_through_more_sessions_than_a_batch_may_hold_and_lists_them_once(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = with_sessions(bus, 20, 1)
+    lists: list[int] = []
+
+    async def counted(management: Any) -> list[str]:
+        found = await sessions_of(management)
+        lists.append(len(found))
+        return found
+
+    monkeypatch.setattr(session_walk, "sessions_of", counted)
+    monkeypatch.setattr(source_locked, "SESSIONS_HELD_MAX", 8)
+    stream = LockedStreamReader(locked(bus, queue, settle="manual"), COLUMNS)
+    names = [f"s{at:04d}" for at in range(20)]
+    slices = []
+    for number in (1, 1, 2, 3, 4):  # the first one is planned twice
+        parts = stream.partitions({"batch": number - 1, "messages": 0}, {"batch": number, "messages": 100})
+        slices.append(sorted(name for part in parts for name in part.sessions))  # type: ignore[attr-defined]
+    assert slices == [names[:8], names[:8], names[8:16], names[16:], names[:8]]
+    assert lists == [20, 20]
+
+
+def test_a_run_that_takes_what_is_there_goes_past_sessions_that_others_hold_and_ends(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = with_sessions(bus, 20, 3)
+    monkeypatch.setattr(source_locked, "SESSIONS_HELD_MAX", 4)
+    chosen = locked(bus, queue, settle="manual")
+    held = ["s0000", "s0004", "s0005", "s0006", "s0007"]  # the second slice has none but these
+
+    async def hold() -> Connection:
+        connection = await connect(bus.broker.connection_string)
+        for name in held:
+            await connection.session_receiver(queue, name)
+        return connection
+
+    loop = asyncio.new_event_loop()
+    other = loop.run_until_complete(hold())
+    try:
+        stream = LockedStreamReader(chosen, COLUMNS)
+        stream.prepareForTriggerAvailableNow()
+        rows: list[dict[str, Any]] = []
+        at, batches = stream.initialOffset(), 0
+        while (end := stream.latestOffset(at, ReadMaxRows(100))) != at:
+            found = rows_of(stream, stream.partitions(at, end))
+            groups: dict[tuple[str, str | None], list[Any]] = {}
+            for row in found:
+                groups.setdefault((queue, row["session_id"]), []).append(uuid.UUID(row["lock_token"]))
+            assert sum(gone.lost for gone in settle_groups(chosen.access, groups).values()) == 0
+            wait_until_nothing_is_held()
+            rows, at, batches = rows + found, end, batches + 1
+        assert in_order(rows) == {
+            f"s{at:04d}": [at + 1, at + 21, at + 41] for at in range(20) if f"s{at:04d}" not in held
+        }
+        assert batches <= 12  # a walk that finds what there is, and one that finds nothing
+    finally:
+        loop.run_until_complete(other.close())
+        loop.close()
+
+
 def test_a_read_that_locks_holds_a_bounded_number_of_sessions_and_says_what_it_leaves(
     bus: Bus, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,19 +219,19 @@ def test_a_read_that_locks_holds_a_bounded_number_of_sessions_and_says_what_it_l
 
 
 def test_links_to_sessions_are_few_at_a_time(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = with_sessions(bus, 200, 1)
+    queue = with_sessions(bus, 600, 1)
     counts: list[int] = []
-    accept = Connection.session_receiver
+    ask = Connection.ask_session
 
     async def counted(self: Connection, *given: Any, **named: Any) -> Receiver:
-        receiver = await accept(self, *given, **named)
+        receiver = await ask(self, *given, **named)
         counts.append(sum(1 for end in self._wire.ends() if isinstance(end, Receiver) and end.label == queue))
         return receiver
 
-    monkeypatch.setattr(Connection, "session_receiver", counted)
+    monkeypatch.setattr(Connection, "ask_session", counted)
     chosen = options(bus, queue, mode="receiveanddelete", allowLoss="true", partitions="2")
     messages = [message for part in planned(chosen) for message in receive(chosen, part)]
-    assert len({message.session_id for message in messages}) == len(messages) == len(counts) == 200
+    assert len({message.session_id for message in messages}) == len(messages) == len(counts) == 600
     assert 1 < max(counts) <= SESSIONS_AT_A_TIME
     assert bus.peek(queue) == []
 
@@ -254,6 +317,19 @@ def test_a_read_goes_on_over_another_connection_and_leaves_nothing_out(bus: Bus,
     assert left <= {message.sequence_number for chunk in seen[:2] for message in chunk}
 
 
+@pytest.mark.parametrize("count_max", [0, 250, 500])
+def test_sessions_that_are_received_and_deleted_leave_nothing_out(bus: Bus, count_max: int) -> None:
+    """At the end of a task's share single messages are asked for, each with a drain close behind the last."""
+    for _ in range(8):
+        queue = with_sessions(bus, 100, 5)
+        chosen = options(bus, queue, mode="receiveanddelete", allowLoss="true")
+        names = tuple(f"s{at:04d}" for at in range(100))
+        got = receive(chosen, LockedPartition(queue, count_max, names))
+        left = [message.sequence_number or 0 for message in bus.peek(queue)]
+        assert len(got) == (count_max or 500)
+        assert sorted([*left, *(message.sequence_number or 0 for message in got)]) == list(range(1, 501))
+
+
 def test_sessions_that_are_settled_are_free_for_others_and_the_rest_is_held_on(bus: Bus) -> None:
     queue = with_sessions(bus, 3, 1)
     chosen = locked(bus, queue)
@@ -274,6 +350,29 @@ def test_sessions_that_are_settled_are_free_for_others_and_the_rest_is_held_on(b
         assert time.monotonic() < until_s
     assert not run(accept("s0001"))
     assert settle(chosen, [messages["s0001"]]) == 0
+
+
+def test_one_session_that_is_settled_is_free_although_the_last_is_not(bus: Bus) -> None:
+    queue = with_sessions(bus, 3, 1)
+    chosen = locked(bus, queue)
+    messages = receive(chosen, LockedPartition(queue, 0, ("s0000", "s0001", "s0002")))
+    by_name = {message.session_id: message for message in messages}
+    first = messages[0].session_id or ""  # the one that is asked about
+    assert settle(chosen, [by_name[first]]) == 0
+
+    async def accept(name: str) -> bool:
+        async with await connect(bus.broker.connection_string) as connection:
+            try:
+                await connection.session_receiver(queue, name, max_wait=1)
+            except SessionCannotBeLocked:
+                return False
+            return True
+
+    until_s = time.monotonic() + SOON_S
+    while not run(accept(first)):
+        assert time.monotonic() < until_s
+    assert not any(run(accept(name or "")) for name in by_name if name != first)
+    assert settle(chosen, [message for name, message in by_name.items() if name != first]) == 0
 
 
 class MovedPace(Pace):

@@ -39,6 +39,8 @@ class Authorisation:
     async def authorise(self, path: str) -> None:
         """Make sure that the connection has a token for an entity; the caller limits how long it may take."""
         audience = f"sb://{self._authority}/{path}"
+        if audience in self._expiries and self._renewer is not None:
+            return
         async with self._mutex:
             if audience not in self._expiries:
                 await self._put(audience)

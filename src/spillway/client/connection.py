@@ -34,6 +34,8 @@ CLOSE_S_MAX: Final = 5.0  # how long we wait for the peer's goodbye
 IDLE_TIMEOUT_MS: Final = 60_000
 # Large deliveries arrive in frames of this size; the peer has its own for ours.
 MAX_FRAME_SIZE: Final = 65_536
+_SESSION_FILTER: Final = Symbol(SESSION_FILTER)
+_TIMEOUT: Final = Symbol(TIMEOUT)
 PARTIAL_BYTES_MAX: Final = 128 * 1024 * 1024  # of unfinished deliveries: a premium namespace has messages of 100 MB
 
 
@@ -101,6 +103,8 @@ class Connection:
     def __init__(self, wire: Wire, target: ConnectionString, credential: Credential, operation_timeout: float) -> None:
         self._wire = wire
         self._timeout_s = operation_timeout
+        self._id = uuid.uuid4().hex
+        self._links_count = 0
         self._authorisation = Authorisation(
             credential,
             target.authority,
@@ -193,10 +197,27 @@ class Connection:
         """
         path = _checked(path)
         wait_s = self._timeout_s if max_wait is None else max_wait
-        source = Source(path, filter={Symbol(SESSION_FILTER): session_id})
-        properties: dict[object, object] = {Symbol(TIMEOUT): UInt(int(wait_s * 1000))}
+        source, properties = _session_source(path, session_id, wait_s)
         attaching = self._attach_receiver(source, mode, credit, properties)
         return await within(attaching, wait_s + self._timeout_s, f"accepting a session of {path}")
+
+    async def ask_session(
+        self, path: str, session_id: str, count: int, *, mode: str = PEEK_LOCK, max_wait: float | None = None
+    ) -> Receiver:
+        """Ask for a named message session, and for up to `count` messages of it in the same go; wait for neither.
+
+        `receive` of the receiver has the answer: messages, or the error that `session_receiver` would have raised. Its
+        `is_drained` says whether fewer than `count` are all that there are. For many short sessions: an answer takes
+        one wait, and the AMQP session of a receiver that was closed is used for the next.
+        """
+        if count < 1:
+            raise ValueError("count must be at least 1")
+        path = _checked(path)
+        wait_s = self._timeout_s if max_wait is None else max_wait
+        await self._authorise(path)
+        receiver = self._start_receiver(*_session_source(path, session_id, wait_s), mode, is_short=True)
+        receiver.ask_early(count, wait_s + self._timeout_s)
+        return receiver
 
     async def _attach_receiver(
         self,
@@ -206,11 +227,26 @@ class Connection:
         properties: dict[object, object] | None = None,
         limit: int | None = None,
     ) -> Receiver:
+        await self._authorise(source.address or "")
+        receiver = self._start_receiver(source, properties, mode, credit, limit)
+        await receiver.wait_attached()
+        return receiver
+
+    def _start_receiver(
+        self,
+        source: Source,
+        properties: dict[object, object] | None,
+        mode: str,
+        credit: int = 0,
+        limit: int | None = None,
+        is_short: bool = False,
+    ) -> Receiver:
         path = source.address or ""
-        await self._authorise(path)
-        name = f"{path}-{uuid.uuid4().hex}"
+        self._links_count += 1
+        name = f"{path}-{self._id}-{self._links_count}"
+        session = self._wire.session() if is_short else self._wire.engine.begin()
         # Peek-lock is settle-mode "second" (docs/wire.md, "Client receivers").
-        link = self._wire.engine.begin().attach_receiver(
+        link = session.attach_receiver(
             name,
             source,
             Target(name),
@@ -219,8 +255,8 @@ class Connection:
             properties=properties,
         )
         receiver = Receiver(self._wire, link, path, self._timeout_s, mode, credit, limit)
+        receiver.leaves_session = is_short
         self._wire.flush_soon()
-        await receiver.wait_attached()
         return receiver
 
     def management(self, path: str, *, link_name: str | None = None) -> Management:
@@ -321,6 +357,11 @@ def _credential(target: ConnectionString, credential: AnyCredential | None) -> C
     if target.identity is not None:
         return EntraCredential(target.identity)
     raise ValueError(f"{NO_CREDENTIAL}: give a credential")
+
+
+def _session_source(path: str, session_id: str | None, wait_s: float) -> tuple[Source, dict[object, object]]:
+    """Where a message session comes from, and the properties of the link that asks for it."""
+    return Source(path, filter={_SESSION_FILTER: session_id}), {_TIMEOUT: UInt(int(wait_s * 1000))}
 
 
 def _checked(path: str) -> str:

@@ -1,7 +1,8 @@
 """What every link of ours has in common: how it attaches, how it ends, and who is told.
 
 A link lives in an AMQP session of its own (request links come in pairs and share one), so that the window of one
-never holds up another and an error that ends a session ends one link's work only.
+never holds up another and an error that ends a session ends one link's work only. Where links come and go by the
+thousand, the session of one that has ended is kept for the next.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from typing import Protocol, TypeVar
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import DispositionReceived, IncomingSettled, TransferReceived
 from spillway.amqp.link import Link
+from spillway.amqp.session import Session
 from spillway.client.errors import ClientError, OperationTimeout, error_from
 
 T = TypeVar("T")
@@ -25,6 +27,7 @@ class Carrier(Protocol):
     def flush_soon(self, size: int = 0) -> None: ...
     def register(self, end: "LinkEnd") -> None: ...
     def forget(self, end: "LinkEnd") -> None: ...
+    def keep_session(self, session: Session) -> None: ...
 
 
 class LinkEnd:
@@ -37,6 +40,7 @@ class LinkEnd:
         self.timeout_s = timeout_s
         self.error: ClientError | None = None
         self.sibling: LinkEnd | None = None
+        self.leaves_session = False  # for another link, when this one is ended by us
         self.attached: asyncio.Future[None] = carrier.loop.create_future()
         # An attach that nobody waits for any more (it was cancelled) may still fail: that is no news to anybody.
         self.attached.add_done_callback(look_at)
@@ -48,6 +52,12 @@ class LinkEnd:
         """The link's name, e.g. for a management call that is associated with it."""
         return self.link.name
 
+    @property
+    def was_attached(self) -> bool:
+        """Whether the peer has agreed to the link, whatever became of it."""
+        attached = self.attached
+        return attached.done() and not attached.cancelled() and attached.exception() is None
+
     async def wait_attached(self) -> None:
         """Wait for the peer's attach; when nobody waits any more, the link is given up."""
         try:
@@ -58,12 +68,16 @@ class LinkEnd:
 
     def end(self, error: ClientError) -> None:
         """Detach and end the session, without waiting for the peer to agree; whatever still waits fails."""
-        if self.error is None and not self.link.is_detached and not self.link.session.is_ended:
+        is_alive = self.error is None and not self.link.is_detached and not self.link.session.is_ended
+        if is_alive:
             self.link.detach()
-        self.fail(error)
+        self._fail(error, is_alive and self.leaves_session and self.attached.done())
 
     def fail(self, error: ClientError) -> None:
         """The link is no more. Only the first reason counts."""
+        self._fail(error, False)
+
+    def _fail(self, error: ClientError, is_session_kept: bool) -> None:
         if self.error is not None:
             return
         self.error = error
@@ -73,9 +87,11 @@ class LinkEnd:
         self.on_failed(error)
         if self.sibling is not None:
             self.sibling.end(error)
-        if not self.link.session.is_ended:
+        if is_session_kept:
+            self.carrier.keep_session(self.link.session)
+        elif not self.link.session.is_ended:
             self.link.session.end()
-            self.carrier.flush_soon()
+        self.carrier.flush_soon()
 
     # -- told by the wire ------------------------------------------------------------------------------------
 

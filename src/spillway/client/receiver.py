@@ -94,6 +94,9 @@ class Receiver(LinkEnd):
         self._arrival: asyncio.Future[None] | None = None
         self._drain: asyncio.Future[None] | None = None
         self._settling: dict[int, Settling | SettlingTogether] = {}
+        self._asked_early = 0  # messages that are asked for as soon as the link is there
+        self._answer_due_s = 0.0  # when that is given up
+        self.is_drained = False  # the service has said that it sends no more for what it was asked for
 
     async def __aenter__(self) -> "Receiver":
         return self
@@ -113,6 +116,15 @@ class Receiver(LinkEnd):
         return held if isinstance(held, str) else None
 
     # -- receiving -------------------------------------------------------------------------------------------------
+
+    def ask_early(self, count: int, attach_wait_s: float) -> None:
+        """Ask for `count` messages, all that there are now, as soon as the link is there: `receive` has the answer.
+
+        It also waits for the link, for `attach_wait_s`, and raises what the service refuses it with.
+        """
+        self._asked_early = count
+        self._answer_due_s = self.carrier.loop.time() + attach_wait_s
+        self._drain = self.carrier.loop.create_future()
 
     async def receive(self, max_count: int = 1, max_wait: float | None = None) -> list[ReceivedMessage]:
         """Up to `max_count` messages: those that are there, or else the next to come within `max_wait` seconds.
@@ -138,12 +150,17 @@ class Receiver(LinkEnd):
     async def _ask(self, count: int, max_wait_s: float) -> None:
         """Grant credit for one call, wait for the first message, take back what is left."""
         deadline_s = self.carrier.loop.time() + max_wait_s
-        if self._drain is not None:  # a call before this one was cancelled while it drained
-            await asyncio.wait([self._drain], timeout=min(max_wait_s, DRAIN_S_MAX))
-            self._drain = None
+        if self._drain is not None:  # asked early, or a call before this one was cancelled while it drained
+            if self._asked_early:
+                await self._wait_for_early(self._drain)
+                deadline_s = self.carrier.loop.time() + max_wait_s
+            else:
+                await asyncio.wait([self._drain], timeout=min(max_wait_s, DRAIN_S_MAX))
+                self._drain = None
         if self._buffer or self.error is not None:
             self._raise_if_broken()
             return
+        self.is_drained = False
         self.link.grant(count)
         self.carrier.flush_soon()
         try:
@@ -153,6 +170,17 @@ class Receiver(LinkEnd):
         if self._drain is not None:
             await asyncio.wait([self._drain], timeout=DRAIN_S_MAX)
             self._drain = None
+
+    async def _wait_for_early(self, drain: "asyncio.Future[None]") -> None:
+        """Until the answer is there, the link has failed, or `sweep` has given it up."""
+        try:
+            await drain
+        except asyncio.CancelledError:
+            if drain.cancelled():  # whoever asks next waits on
+                self._drain = self.carrier.loop.create_future()
+            raise
+        self._asked_early = 0
+        self._drain = None
 
     async def _wait_for_arrival(self, max_wait_s: float) -> None:
         if not self._buffer:
@@ -171,6 +199,7 @@ class Receiver(LinkEnd):
     def _start_drain(self) -> None:
         if self.error is None and self._drain is None and self.link.credit_left > 0:
             self._drain = self.carrier.loop.create_future()
+            self.is_drained = False
             self.link.grant(self.link.credit_left, drain=True)
             self.carrier.flush_soon()
 
@@ -304,31 +333,43 @@ class Receiver(LinkEnd):
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
-    async def close(self, timeout: float | None = None) -> None:
+    async def close(self, timeout: float | None = None) -> list[ReceivedMessage]:
         """Take credit back, give back what was prefetched and detach.
 
         Locks of messages that were handed out live on until they expire; they can still be settled by lock token.
-        In receive-and-delete mode what was prefetched and never taken is lost (contract H2): take it first.
+        In receive-and-delete mode nothing can be given back: the answer is what has come and was never taken (contract H2).
         """
+        left: list[ReceivedMessage] = []
         try:
             self._start_drain()
             waiting: list[asyncio.Future[Any]] = [settling.future for settling in self._settling.values()]
-            if self._drain is not None:
+            self._asked_early = 0
+            if self._drain is not None and self.attached.done():
                 waiting.append(self._drain)
             if waiting and self.error is None:
                 await asyncio.wait(waiting, timeout=DRAIN_S_MAX if timeout is None else timeout)
+            left = self.rescue()
             for message in self._buffer:
                 if not message.is_settled:
                     self.release(message)
         finally:
             self._buffer.clear()
             self.end(LinkClosed(f"the receiver of {self.label} was closed", is_transient=False))
+        return left
+
+    def rescue(self) -> list[ReceivedMessage]:
+        """What has come and was not taken yet, where receiving deletes: nobody else will ever have it."""
+        return self._take(len(self._buffer)) if self.mode == RECEIVE_AND_DELETE else []
 
     # -- told by the wire ----------------------------------------------------------------------------------------------
 
     def on_open(self) -> None:
         if self.credit:
             self._top_up()
+        elif self._asked_early:
+            self._answer_due_s = self.carrier.loop.time() + DRAIN_S_MAX
+            self.link.grant(self._asked_early, drain=True)
+            self.carrier.flush_soon()
 
     def on_transfer(self, event: TransferReceived) -> None:
         message = ReceivedMessage(event.payload, event.tag, event.delivery_id, self.link, event.settled)
@@ -338,6 +379,7 @@ class Receiver(LinkEnd):
             self._arrival.set_result(None)
 
     def on_flow(self, is_drained: bool) -> None:
+        self.is_drained = is_drained
         if self._drain is not None and not self._drain.done():
             self._drain.set_result(None)
 
@@ -374,6 +416,8 @@ class Receiver(LinkEnd):
                 waiter.set_result(None)
 
     def sweep(self, now_s: float) -> None:
+        if self._asked_early and now_s >= self._answer_due_s:
+            self._give_up_early()
         while self._settling:
             delivery_id, settling = next(iter(self._settling.items()))  # oldest first
             if settling.deadline_s > now_s:
@@ -381,6 +425,12 @@ class Receiver(LinkEnd):
             del self._settling[delivery_id]
             overdue = OperationTimeout(f"settling on {self.label}: no answer within {self.timeout_s:g} s")
             _fail(settling, delivery_id, overdue)
+
+    def _give_up_early(self) -> None:
+        if not self.attached.done():
+            self.end(OperationTimeout(f"the service does not answer the attach to {self.label}"))
+        elif self._drain is not None and not self._drain.done():
+            self._drain.set_result(None)  # the link is there, but the drain was not answered: asked once more
 
 
 def _fail(settling: Settling | SettlingTogether, delivery_id: int, error: ClientError) -> None:

@@ -24,6 +24,7 @@ from spillway.amqp.events import (
     TransferReceived,
 )
 from spillway.amqp.link import Link
+from spillway.amqp.session import Session
 from spillway.client.errors import ClientError, ConnectionLost, Unauthorized, error_from, lost_from
 from spillway.client.link import LinkEnd, look_at
 
@@ -31,6 +32,7 @@ from spillway.client.link import LinkEnd, look_at
 WRITE_BUFFER_HIGH: Final = 1024 * 1024
 FLUSH_BYTES: Final = 256 * 1024  # not held back for the end of a pass
 SWEEP_EVERY_S: Final = 0.25  # how finely overdue calls are noticed
+SESSIONS_KEPT_MAX: Final = 64  # that have no link at the moment
 
 
 class Wire(asyncio.Protocol):
@@ -45,6 +47,7 @@ class Wire(asyncio.Protocol):
         self.opened.add_done_callback(look_at)
         self.closed: asyncio.Future[None] = loop.create_future()
         self._ends: set[LinkEnd] = set()
+        self._kept_sessions: list[Session] = []
         self._transport: asyncio.Transport | None = None
         self._is_flush_due = False
         self._due_bytes = 0
@@ -85,7 +88,22 @@ class Wire(asyncio.Protocol):
     def forget(self, end: LinkEnd) -> None:
         self._ends.discard(end)
 
+    def keep_session(self, session: Session) -> None:
+        """Its only link was ended by us: the next link may have it."""
+        if len(self._kept_sessions) < SESSIONS_KEPT_MAX:
+            self._kept_sessions.append(session)
+        else:
+            session.end()
+
     # -- for the connection --------------------------------------------------------------------------------------
+
+    def session(self) -> Session:
+        """One without a link: kept, or begun."""
+        while self._kept_sessions:
+            session = self._kept_sessions.pop()
+            if not session.is_ended:
+                return session
+        return self.engine.begin()
 
     def ends(self) -> list[LinkEnd]:
         return list(self._ends)

@@ -30,9 +30,17 @@ from spillway.spark.source.options import STREAM_MESSAGES, ReadOptions
 from spillway.spark.source.pacing import Pacing
 from spillway.spark.source.parallel import MESSAGES_A_TASK, TASKS_MAX, receivers_for
 from spillway.spark.source.rows import RowMaker
-from spillway.spark.source.sequence_bounds import NotInOneRow, first_active, first_from, last_of, sessions_of
+from spillway.spark.source.sequence_bounds import (
+    SESSIONS_MAX,
+    NotInOneRow,
+    first_active,
+    first_from,
+    last_of,
+    sessions_of,
+)
 from spillway.spark.source.session_pages import session_ranges, session_tasks
 from spillway.spark.source.session_reception import SESSIONS_HELD_MAX, SessionsWanted, say_passed_over
+from spillway.spark.source.session_walk import SessionWalk
 
 # In a batch read. Spark does not say how many rows a query wants: limit(5) could lock as many as this.
 BATCH_READ_MESSAGES: Final = 1_000
@@ -156,10 +164,8 @@ class Reception:
             await self._operations.begin()
             messages = await receiver.receive(self._count(), self._waits_s)
             self._operations.add(max(0, len(messages) - 1))  # a message each, or one for none
-            if messages:
-                return await self._took(messages)
-            await self._let_go()
-            return []
+            messages = messages or await self._let_go()
+            return await self._took(messages) if messages else []
         except ClientError as error:
             self._give_up_receiver()
             # The locks of what it has run out while it waits, so that a batch of a stream ends with what it has.
@@ -202,10 +208,10 @@ class Reception:
             self._receiver = await connection.receiver(self._partition.entity, mode=self._options.mode)
         return self._receiver
 
-    async def _let_go(self) -> None:
+    async def _let_go(self) -> list[ReceivedMessage]:
+        """Close the receiver; the answer is what came while it was closed, and is deleted."""
         receiver, self._receiver = self._receiver, None
-        if receiver is not None:
-            await receiver.close()
+        return [] if receiver is None else await receiver.close()
 
     async def _give_back(self, unseen: list[ReceivedMessage]) -> None:
         if self._sessions is not None:
@@ -265,6 +271,8 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch = 0
         self._lag = Lag(clock)
         self._entities = EntityWatch(options, clock)
+        self._walk = SessionWalk()
+        self._has_moved = False  # since the walk began
 
     def initialOffset(self) -> dict[str, int]:
         return {"batch": 0, "messages": 0}
@@ -333,7 +341,10 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The same for a batch that is planned twice: what it received first may be settled yet.
         order = (self._began_ns, end["batch"])
         batch = Batch(options.holder, order, process_id()) if options.holder else None
-        work = patiently(self._patience, lambda: plan(self._pool(), options, entities, end["messages"], batch))
+        self._walk.begin(end["batch"])
+        work = patiently(
+            self._patience, lambda: plan(self._pool(), options, entities, end["messages"], batch, self._walk)
+        )
         found = connection_pool().run(work)
         for partition in found:
             partition.is_of_stream = True
@@ -362,13 +373,18 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_due = self._targets is not None or await self._pacing.is_due(managements, firsts)
         if firsts and not is_due:
             return False
+        # A batch of a walk may meet none but sessions of others: it is the whole walk that shows whether anything goes.
+        is_walking = self._walk.is_under_way(firsts)
         if not firsts or firsts != self._firsts:
             self._looks = {}
             is_moving = bool(firsts)
+            self._has_moved = is_walking
         else:
             looks = {entity: await _look(managements[entity], first) for entity, first in firsts.items()}
             is_late = self._targets is None and time.monotonic() - self._planned_s > AGAIN_S
-            is_moving = looks != self._looks or is_late
+            has_moved = looks != self._looks or is_late or self._has_moved
+            is_moving = has_moved or is_walking
+            self._has_moved = has_moved and is_walking
             self._looks = looks
             if not is_moving and self._targets is not None:
                 say_left(firsts)
@@ -418,7 +434,12 @@ async def _targets(pool: CountedPool, options: ReadOptions) -> dict[str, int | N
 
 
 async def plan(
-    pool: CountedPool, options: ReadOptions, entities: Sequence[str], count: int, batch: Batch | None = None
+    pool: CountedPool,
+    options: ReadOptions,
+    entities: Sequence[str],
+    count: int,
+    batch: Batch | None = None,
+    walk: SessionWalk | None = None,
 ) -> "list[LockedPartition]":
     """Who receives how many: the messages of a batch are shared out evenly."""
     chosen: list[tuple[str, tuple[str, ...] | None]] = []
@@ -429,7 +450,7 @@ async def plan(
             chosen += [(entity, None)] * await _receivers(managements, options, entity, count, len(entities))
             continue
         try:
-            names = await sessions_of(managements[entity]) if options.has_all_sessions else list(options.sessions)
+            names = await _sessions(managements, options, entity, count, walk)
         except ClientError as error:
             raise plain(error, entity, "Listen") from None
         chosen += [(entity, some) for some in session_ranges(names, session_tasks(options.partitions))]
@@ -447,6 +468,18 @@ async def plan(
         partition.bytes_max = None if options.max_bytes is None else max(1, options.max_bytes // len(found))
         partition.sessions_max = max(1, SESSIONS_HELD_MAX // [part.entity for part in found].count(partition.entity))
     return found
+
+
+async def _sessions(
+    managements: Mapping[str, Management], options: ReadOptions, entity: str, count: int, walk: SessionWalk | None
+) -> Sequence[str]:
+    """Those that a read, or a batch of a stream, looks at."""
+    if not options.has_all_sessions:
+        return options.sessions
+    if walk is None:
+        return await sessions_of(managements[entity])
+    most = min(count or SESSIONS_MAX, SESSIONS_HELD_MAX if options.mode == PEEK_LOCK else SESSIONS_MAX)
+    return await walk.next(managements[entity], most)
 
 
 async def _receivers(

@@ -1,8 +1,8 @@
 """Message sessions whose messages are in the hands of rows: their links stay open until these are settled.
 
 A session's lock goes with its link. Whether its messages are settled is asked of one session of a group at short
-intervals, because rows are settled together, and of all others when that one has gone; and of each before its lock is
-renewed, which is a request for each session.
+intervals, because rows are settled together, and of all others when that one and the last have gone, or that one a look
+before; and of each before its lock is renewed. That is a request for each session.
 """
 
 import asyncio
@@ -53,6 +53,7 @@ class Holding:
         self._sessions: dict[str, HeldSession] = {}
         self._until_s = 0.0
         self._is_complete = False  # no more are added
+        self._is_being_settled = False  # at the last look, the first session had gone and the last had not
         self.released = asyncio.Event()
 
     @property
@@ -99,7 +100,7 @@ class Holding:
             return
         try:
             management = self._pool.management(await self._pool.connection(self._access), self._entity)
-            if await self._is_settled(management, next(iter(self._sessions.values()))):
+            if await self._are_settled(management):
                 await self._each(management, list(self._sessions.values()), is_renewing=False)
             now_s = self._pace.now_s()
             due = [session for session in self._sessions.values() if now_s - session.renewed_s >= session.interval_s]
@@ -107,6 +108,14 @@ class Holding:
         except (ClientError, OSError) as error:
             if isinstance(error, ClientError) and not is_transient(error):
                 self.released.set()  # the entity is gone, or the right: nothing can be held
+
+    async def _are_settled(self, management: Management) -> bool:
+        """Whether it is worth asking of each. In the midst of settling it is not: soon all of them have gone."""
+        sessions = list(self._sessions.values())
+        is_begun = await self._is_settled(management, sessions[0])
+        is_done = is_begun and (self._is_being_settled or await self._is_settled(management, sessions[-1]))
+        self._is_being_settled = is_begun and not is_done
+        return is_done
 
     async def _each(self, management: Management, sessions: list[HeldSession], is_renewing: bool) -> None:
         """Close those that are settled, and renew the others if asked to."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from spillway.client import (
     ClientError,
+    Connection,
     LinkClosed,
     OperationTimeout,
     ReceivedMessage,
@@ -29,7 +30,9 @@ from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.session_holder import HeldSession, Holding
 from spillway.spark.source.side_by_side import SideBySide
 
-SESSIONS_AT_A_TIME: Final = 32  # that a task receives; more do not make it faster
+# That a task receives. What waits for the service's disk goes there together: with 32 at a time, sessions of two
+# messages took broker and client twice the work of 128; with 256 they take the same.
+SESSIONS_AT_A_TIME: Final = 128
 SESSIONS_HELD_MAX: Final = 2_000  # by a batch, of an entity
 SESSION_WAIT_S: Final = 2.0  # for a session to be accepted
 FIRST_RECEIVE: Final = 16  # most sessions have few messages; then four times as many
@@ -59,19 +62,28 @@ class Accepted:
     def __init__(self, name: str, receiver: Receiver) -> None:
         self.name = name
         self.receiver = receiver
-        self.numbers: tuple[int, int] | None = None  # of the first and the last message so far
+        self.first: ReceivedMessage | None = None
+        self.last: ReceivedMessage | None = None  # so far
         self.count = 0
-        self.locked_until_ms = 0
-        self.size = 0  # of a message, about
         self.ask = FIRST_RECEIVE
 
     def took(self, messages: list[ReceivedMessage]) -> None:
-        first = self.numbers[0] if self.numbers else messages[0].sequence_number or 0
-        self.numbers = (first, messages[-1].sequence_number or 0)
+        self.first = self.first or messages[0]
+        self.last = messages[-1]
         self.count += len(messages)
-        self.locked_until_ms = messages[-1].locked_until_ms or 0
-        self.size = max(1, sum(len(message.raw) for message in messages) // len(messages))
-        self.ask = max(1, min(RECEIVE_MAX, self.ask * 4, RECEIVE_BYTES // self.size))
+        size = max(1, sum(len(message.raw) for message in messages) // len(messages))
+        self.ask = max(1, min(RECEIVE_MAX, self.ask * 4, RECEIVE_BYTES // size))
+
+    def forget(self) -> None:
+        """Nobody has seen a message of it."""
+        self.first = self.last = None
+
+    def held(self) -> HeldSession | None:
+        """What there is to hold; None if nothing came. Only here messages are read, which takes its time."""
+        if self.first is None or self.last is None:
+            return None
+        numbers = (self.first.sequence_number or 0, self.last.sequence_number or 0)
+        return HeldSession(self.receiver, numbers, self.count, self.last.locked_until_ms or 0)
 
 
 class SessionReception:
@@ -98,6 +110,7 @@ class SessionReception:
         self._is_locking = options.mode == PEEK_LOCK
         self._batch = batch
         self._holding: Holding | None = None
+        self._connection: Connection | None = None
         self._side = self._workers()
         self._interrupted: list[Accepted] = []  # when another worker had an error: they are gone on with
         self._under_way = 0
@@ -109,7 +122,7 @@ class SessionReception:
 
     def _workers(self) -> SideBySide:
         # A batch of a stream is wanted whole. Of a batch read it is not known: the query may have a limit.
-        is_growing = self._is_locking and not self._wanted.is_of_stream
+        is_growing = not self._wanted.is_of_stream
         return SideBySide(self._work, min(SESSIONS_AT_A_TIME, len(self._wanted.names)), is_growing)
 
     async def next(self) -> list[ReceivedMessage]:
@@ -161,12 +174,30 @@ class SessionReception:
                 continue
             self._under_way += 1
             try:
-                name = self._waiting.popleft()
-                accepted = await self._accept(name)
-                if accepted is not None:
-                    await self._receive(accepted)
+                await self._receive_next()
             finally:
                 self._under_way -= 1
+
+    async def _receive_next(self) -> None:
+        """The next session that waits. Its first messages are asked for together with it."""
+        if not (count := await self._reserve(FIRST_RECEIVE)):
+            return
+        if not self._waiting:
+            self._answered(count, 0)
+            return
+        name = self._waiting.popleft()
+        try:
+            await self._operations.begin()
+            if self._connection is None or self._connection.error is not None:
+                self._connection = await self._pool.connection(self._options.access)
+            receiver = await self._connection.ask_session(
+                self._wanted.entity, name, count, mode=self._options.mode, max_wait=SESSION_WAIT_S
+            )
+        except BaseException:
+            self._waiting.appendleft(name)
+            self._answered(count, 0)
+            raise
+        await self._receive(Accepted(name, receiver), count)
 
     @property
     def _is_enough(self) -> bool:
@@ -178,26 +209,18 @@ class SessionReception:
         held = self._holding.count if self._holding is not None else 0
         return not self._is_locking or held + self._under_way < self._wanted.sessions_max
 
-    async def _accept(self, name: str) -> Accepted | None:
+    async def _receive(self, session: Accepted, count: int = 0) -> None:
+        """Until it has no more, or the task has enough. `count` messages are asked for already."""
         try:
-            connection = await self._pool.connection(self._options.access)
-            receiver = await connection.session_receiver(
-                self._wanted.entity, name, mode=self._options.mode, max_wait=SESSION_WAIT_S
-            )
-        except (SessionCannotBeLocked, OperationTimeout):
-            self._held_elsewhere.append(name)  # the messages are for whoever holds it
-            return None
-        except BaseException:
-            self._waiting.appendleft(name)
-            raise
-        return Accepted(name, receiver)
-
-    async def _receive(self, session: Accepted) -> None:
-        """Until it has no more, or the task has enough."""
-        try:
-            while (count := await self._reserve(session)) and await self._receive_some(session, count):
-                pass
+            is_first = count > 0
+            while (count := count or await self._reserve(session.ask)) and await self._receive_some(
+                session, count, is_first
+            ):
+                count, is_first = 0, False
         except BaseException as error:
+            if not session.receiver.was_attached and isinstance(error, (SessionCannotBeLocked, OperationTimeout)):
+                self._held_elsewhere.append(session.name)  # the messages are for whoever holds it
+                return
             if isinstance(error, ClientError) or session.receiver.error is not None:
                 self._lose(session)
             else:
@@ -205,17 +228,20 @@ class SessionReception:
             raise
         await self._let_go(session)
 
-    async def _receive_some(self, session: Accepted, count: int) -> bool:
+    async def _receive_some(self, session: Accepted, count: int, is_begun: bool) -> bool:
+        """Whether there may be more. One that `is_begun` was counted as an operation when it was asked for."""
         messages: list[ReceivedMessage] = []
-        wait_s = self._waits_s if session.numbers is None else 0.0  # asked once more, it says whether there are more
+        wait_s = self._waits_s if session.first is None else 0.0  # asked once more, it says whether there are more
         try:
-            await self._operations.begin()
+            if not is_begun:
+                await self._operations.begin()
             messages = await session.receiver.receive(count, wait_s)
         finally:
             self._answered(count, len(messages))
         self._operations.add(max(0, len(messages) - 1))  # a message each, or one for none
         if not messages:
             return False
+        is_all = len(messages) < count and session.receiver.is_drained
         self._waits_s = min(MORE_WAIT_S, self._options.max_wait_s)
         if self._bytes_left is not None:
             self._bytes_left -= sum(len(message.raw) for message in messages)
@@ -230,18 +256,20 @@ class SessionReception:
                 self._side.put_now(messages)  # they are deleted
             raise
         session.took(messages)
-        return True
+        # While there was no room for them the link may have gone, and the locks with it: asking once more says so.
+        return not is_all or (self._is_locking and session.receiver.error is not None)
 
-    async def _reserve(self, session: Accepted) -> int:
+    async def _reserve(self, wanted: int) -> int:
         """How many to ask for. They are not for others until they turn out not to be there: that is waited for."""
         while self._left == 0 and self._asked_for:
             self._answer.clear()
             await self._answer.wait()
         if self._is_enough:
             return 0
-        count = self._operations.most_at_a_time(session.ask)
+        count = self._operations.most_at_a_time(wanted)
         if self._left is not None:
-            count = min(count, self._left, max(1, self._left // max(1, self._under_way)))
+            sharers = max(1, min(SESSIONS_AT_A_TIME, len(self._waiting) + self._under_way))
+            count = min(count, self._left, max(1, self._left // sharers))
             self._left -= count
             self._asked_for += count
         return count
@@ -259,6 +287,7 @@ class SessionReception:
 
     def _lose(self, session: Accepted) -> None:
         """Its link has gone, and the locks with it: it is received anew, and what nobody has seen of it dropped."""
+        self._side.put_now(session.receiver.rescue())
         session.receiver.end(LinkClosed("given up after an error"))
         names = {session.name}
         if self._is_locking:
@@ -269,10 +298,11 @@ class SessionReception:
 
     async def _let_go(self, session: Accepted) -> None:
         """Of a session with locked messages not before they are settled."""
-        if session.numbers is None or self._holding is None:
-            await session.receiver.close()
+        held = None if self._holding is None else session.held()
+        if held is None or self._holding is None:
+            self._side.put_now(await session.receiver.close())
         else:
-            await self._holding.add(_held(session, session.numbers))
+            await self._holding.add(held)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -287,7 +317,7 @@ class SessionReception:
                 released[receiver] += 1
         for session in self._interrupted:
             if released[session.receiver] >= session.count:
-                session.numbers = None
+                session.forget()
         if self._holding is not None:
             await self._holding.forget_unseen(released)
 
@@ -295,11 +325,10 @@ class SessionReception:
         """No more is received. Sessions with messages that somebody may settle are held on."""
         await self._side.stop()
         interrupted, self._interrupted = self._interrupted, []
-        for session in interrupted:
-            try:
-                await self._let_go(session)
-            except ClientError:
-                pass  # it is over anyway
+        let_go = await asyncio.gather(*[self._let_go(session) for session in interrupted], return_exceptions=True)
+        for error in let_go:
+            if isinstance(error, BaseException) and not isinstance(error, ClientError):  # else it is over anyway
+                raise error
         if self._holding is not None:
             self._holding.complete()
 
@@ -312,10 +341,6 @@ def _receiver_of(message: ReceivedMessage) -> Receiver:
 
 def _is_lost(message: ReceivedMessage) -> bool:
     return _receiver_of(message).error is not None
-
-
-def _held(session: Accepted, numbers: tuple[int, int]) -> HeldSession:
-    return HeldSession(session.receiver, numbers, session.count, session.locked_until_ms)
 
 
 _said: dict[str, str] = {}  # of each entity what was said last

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RESULT = "settled long, lost long, doubtful long"
 ABANDON = "abandon"
-GROUPS_AT_A_TIME: Final = 16
+GROUPS_AT_A_TIME: Final = 64  # what waits for the service's disk goes there together
 Key = tuple[str, str | None]
 
 

@@ -36,33 +36,45 @@ class SideBySide:
         self._is_stopped = False
         self._ready: list[ReceivedMessage] = []
         self._ready_bytes = 0
+        self._puts = 0
         self._changed = asyncio.Event()
         self._taken = asyncio.Event()
         self._error: BaseException | None = None
 
     async def put(self, messages: list[ReceivedMessage]) -> None:
         """Hand messages over, as soon as there is room for them."""
-        while len(self._ready) >= self._piece or self._ready_bytes >= READY_BYTES_MAX:
+        while self._is_piece:
             self._taken.clear()
             await self._taken.wait()
         self.put_now(messages)
 
     def put_now(self, messages: list[ReceivedMessage]) -> None:
         """Whether there is room or not."""
+        if not messages:
+            return
+        is_first = not self._ready
         self._ready += messages
         self._ready_bytes += sum(len(message.raw) for message in messages)
-        self._changed.set()
+        self._puts += 1
+        if is_first or self._is_piece:  # whoever waits for a piece is not woken by each of its parts
+            self._changed.set()
+
+    @property
+    def _is_piece(self) -> bool:
+        """Whether enough is ready to be handed out."""
+        return len(self._ready) >= self._piece or self._ready_bytes >= READY_BYTES_MAX
 
     async def next(self) -> list[ReceivedMessage]:
         """What was brought; none when all workers are done."""
         self._start()
-        while self._tasks and len(self._ready) < self._piece and self._ready_bytes < READY_BYTES_MAX:
+        while self._tasks and not self._is_piece:
             self._changed.clear()
+            puts = self._puts
             try:
                 async with asyncio.timeout(GATHER_S if self._ready else None):
                     await self._changed.wait()
             except TimeoutError:
-                if self._ready:
+                if self._ready and self._puts == puts:  # nobody has brought anything meanwhile
                     break
         if not self._ready and self._error is not None:
             raise self._error

@@ -80,6 +80,8 @@ async def _renew(management: Management, tokens: Sequence[uuid.UUID], gate: asyn
 async def in_pieces(call: Call, tokens: Sequence[uuid.UUID]) -> list[uuid.UUID]:
     """Call with all of them, a request at a time; the answer is the tokens that it was refused for."""
     gate = asyncio.Semaphore(REQUESTS_AT_A_TIME)
+    if 0 < len(tokens) <= TOKENS_AT_A_TIME:  # as of most sessions
+        return await _piece(call, tokens, gate)
     chunks = [tokens[at : at + TOKENS_AT_A_TIME] for at in range(0, len(tokens), TOKENS_AT_A_TIME)]
     lost = await asyncio.gather(*[_piece(call, chunk, gate) for chunk in chunks])
     return [token for some in lost for token in some]
