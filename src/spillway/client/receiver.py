@@ -337,7 +337,8 @@ class Receiver(LinkEnd):
         """Take credit back, give back what was prefetched and detach.
 
         Locks of messages that were handed out live on until they expire; they can still be settled by lock token.
-        In receive-and-delete mode nothing can be given back: the answer is what has come and was never taken (contract H2).
+        In receive-and-delete mode nothing can be given back: the answer is what has come and was never taken
+        (contract H2).
         """
         left: list[ReceivedMessage] = []
         try:
