@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from spillway.amqp.connection import CLOSE_WAIT_MS, LIGHT_FRAME_BYTES, Connection, ConnectionOptions
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
+    AttachRequested,
     ConnectionClosed,
     ConnectionOpened,
     SessionBegun,
     SessionEnded,
+    TransferReceived,
 )
 from spillway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, encode_frame
 from spillway.amqp.performatives import (
@@ -27,6 +29,7 @@ from spillway.amqp.performatives import (
     Target,
     Transfer,
 )
+from spillway.amqp.types import Symbol
 from spillway.testing.wire import Wire, client_options, server_options
 from tests.amqp.script import NOW, WINDOW, Script, condition
 
@@ -372,3 +375,99 @@ def test_a_large_frame_counts_as_many() -> None:
     server.read_on(0, 1_000)
     assert (server.frames_count - before, server.is_cut) == (20, False)
     assert server.frames_weight - weight_before == 20 * (1 + 10)
+
+
+# -- the peer's bounds --------------------------------------------------------------------------------------
+
+
+def bounded(
+    *,
+    sessions_max: int = 10,
+    links_max: int = 10,
+    elements_max: int = 1_000,
+    partial_bytes_max: int = 10_000,
+    weighs_frames: bool = True,
+) -> Script:
+    """An open session on a connection whose bounds were not set before it was open."""
+    script = Script()
+    script.open()
+    script.begin(0)
+    script.connection.set_bounds(
+        sessions_max=sessions_max,
+        links_max=links_max,
+        elements_max=elements_max,
+        partial_bytes_max=partial_bytes_max,
+        weighs_frames=weighs_frames,
+    )
+    script.hear()
+    script.events.clear()
+    return script
+
+
+def test_bounds_count_from_when_they_are_set() -> None:
+    script = bounded(sessions_max=2)
+    script.begin(1)
+    assert not script.connection.is_closing
+    script.begin(2)
+    assert closing_condition(script) == "amqp:resource-limit-exceeded"
+
+
+def test_links_that_were_attached_before_a_lower_bound_stay() -> None:
+    script = bounded(links_max=2)
+    links = [script.attached(0), script.attached(1)]
+    script.connection.set_bounds(
+        sessions_max=1, links_max=1, elements_max=1_000, partial_bytes_max=10_000, weighs_frames=True
+    )
+    script.frame(0, Detach(1, True))
+    script.hear()
+    script.events.clear()
+    script.frame(0, Attach("third", 1, True, source=Source("a"), target=Target("b")))
+    assert not script.events, "the owner never hears of it"
+    (refused,) = script.heard(Detach)
+    assert isinstance(refused, Detach)
+    assert condition(refused.error) == "amqp:resource-limit-exceeded"
+    assert links[0].is_open
+
+
+def test_a_peer_that_is_trusted_may_say_more_in_a_frame() -> None:
+    script = bounded(elements_max=40)
+    script.attached(0)  # a frame by the lower bound
+    script.connection.set_bounds(
+        sessions_max=10, links_max=10, elements_max=1_000, partial_bytes_max=10_000, weighs_frames=True
+    )
+    properties: dict[object, object] = {Symbol("many"): [True] * 60}
+    script.frame(0, Attach("l", 1, True, source=Source("a"), target=Target("b"), properties=properties))
+    assert isinstance(script.events[-1], AttachRequested)
+
+
+def test_bytes_of_unfinished_deliveries_are_bounded_as_was_set() -> None:
+    script = bounded(partial_bytes_max=1_000)
+    script.attached(0)
+    script.attached(1)
+    script.hear()
+    script.transfer(0, 0, bytes(800), more=True)
+    script.transfer(1, 1, bytes(800), more=True)
+    (ended,) = script.heard(Detach)
+    assert isinstance(ended, Detach)
+    assert condition(ended.error) == "amqp:resource-limit-exceeded"
+    script.frame(0, Transfer(0), b"the rest")
+    assert isinstance(script.events[-1], TransferReceived), "what was begun within the bound is finished"
+
+
+def test_frames_are_weighed_when_they_are_to_be() -> None:
+    frame = encode_frame(0, Flow(0, 5_000, 0, 5_000, properties={"x": "y" * 10 * LIGHT_FRAME_BYTES}))
+    weights = []
+    for weighs_frames in (False, True):
+        script = bounded(weighs_frames=weighs_frames)
+        before = script.connection.frames_weight
+        script.give(frame)
+        weights.append(script.connection.frames_weight - before)
+    assert weights == [1, 11]
+
+
+def test_options_are_their_owners_and_stay_as_they_are() -> None:
+    options = ConnectionOptions("us")
+    first = Connection(options, True, NOW)
+    first.set_bounds(sessions_max=1, links_max=1, elements_max=1, partial_bytes_max=1, weighs_frames=False)
+    second = Connection(options, True, NOW)
+    assert (second.sessions_max, second.links_max, second.weighs_frames) == (5_000, 5_000, True)

@@ -102,14 +102,14 @@ class ConnectionOptions:
         self.sasl_mechanisms: list[str] = [] if sasl_mechanisms is None else sasl_mechanisms
         self.sasl_response = sasl_response
         self.incoming_window = incoming_window
-        # The owner may raise these as it learns to trust the peer.
+        # The bounds that the connection begins with: see `Connection.set_bounds`.
         self.sessions_max = sessions_max
         self.links_max = links_max
-        self.elements_max = elements_max  # of one frame
+        self.elements_max = elements_max
         self.partial_bytes_max = partial_bytes_max
         self.properties = properties
         self.is_sasl_required = is_sasl_required
-        self.weighs_frames = weighs_frames  # large frames, and those that ask for work, count as many
+        self.weighs_frames = weighs_frames
 
 
 class Connection:
@@ -134,6 +134,12 @@ class Connection:
         self.frame_bytes_max: int = FRAME_BYTES_MIN  # that we may send
         self.links_count: int = 0
         self.partial_bytes: int = 0
+        # What the peer may make us hold.
+        self.sessions_max = options.sessions_max
+        self.links_max = options.links_max
+        self.elements_max = options.elements_max  # of one frame
+        self.partial_bytes_max = options.partial_bytes_max  # of unfinished deliveries
+        self.weighs_frames = options.weighs_frames  # large frames, and those that ask for work, count as many
         self.dirty_sessions: list[Session] = []
         self._parser = FrameParser(SASL_FRAME_BYTES_MAX)
         self._frames_left: int = ALL_FRAMES  # that may still be read before the owner asks again
@@ -141,7 +147,7 @@ class Connection:
         self._out_bytes: int = 0
         self._held: list[bytes] = []  # client: everything behind SASL, until that has gone well
         self._is_holding = False
-        self._budget = Budget(self.options.elements_max)  # of the next frame
+        self._budget = Budget(self.elements_max)  # of the next frame
         self._is_open_sent = False
         self._is_closed_told = False
         self._now_ms: int = now_ms
@@ -177,9 +183,22 @@ class Connection:
         """There may be whole frames that were received and not read."""
         return self._frames_left <= 0 and self.state != states.CLOSED and self._parser.unread > 0
 
+    def set_bounds(
+        self, *, sessions_max: int, links_max: int, elements_max: int, partial_bytes_max: int, weighs_frames: bool
+    ) -> None:
+        """What the peer may make us hold from here on. Its owner raises this as it learns to trust the peer.
+
+        What it has already stays: fewer than it has means that it gets no more.
+        """
+        self.sessions_max = sessions_max
+        self.links_max = links_max
+        self.elements_max = elements_max
+        self.partial_bytes_max = partial_bytes_max
+        self.weighs_frames = weighs_frames
+
     def spend_frames(self, count: int) -> None:
         """The one being read counts as so many more: who asks for much is read less of at a time."""
-        if self.options.weighs_frames:
+        if self.weighs_frames:
             self._frames_left -= count
             self.frames_weight += count
 
@@ -399,7 +418,7 @@ class Connection:
         """Any fault here just ends the connection: there is no close before an open."""
         body: Performative | None = None
         if frame.kind == SASL and frame.at < frame.end:
-            body, _ = decode_body(frame, Budget(self.options.elements_max))
+            body, _ = decode_body(frame, Budget(self.elements_max))
         if isinstance(body, SaslInit) and self.state == states.SASL_INIT:
             self._on_init(body)
         elif isinstance(body, SaslMechanisms) and self.state == states.SASL_MECHANISMS:
@@ -455,8 +474,8 @@ class Connection:
                 return
             raise ProtocolError(CONNECTION, FRAMING_ERROR, "A SASL frame after SASL.")
         budget = self._budget
-        if budget.elements_left != self.options.elements_max or budget.depth_left != DEPTH_MAX:
-            budget = self._budget = Budget(self.options.elements_max)  # the usual frames cost nothing of it
+        if budget.elements_left != self.elements_max or budget.depth_left != DEPTH_MAX:
+            budget = self._budget = Budget(self.elements_max)  # the usual frames cost nothing of it
         body, at = decode_body(frame, budget)
         if self.state == states.OPENED:
             session = self.sessions_by_remote_channel.get(frame.channel)
@@ -535,8 +554,8 @@ class Connection:
             if session is None or session.remote_channel >= 0:
                 self.fail(states.ILLEGAL_STATE, f"No begin of ours waits on channel {begin.remote_channel}.")
                 return
-        elif len(self.sessions) >= self.options.sessions_max:
-            text = f"This connection has {self.options.sessions_max} sessions, the most it may have."
+        elif len(self.sessions) >= self.sessions_max:
+            text = f"This connection has {self.sessions_max} sessions, the most it may have."
             self.fail(states.RESOURCE_LIMIT_EXCEEDED, text)
             return
         else:
@@ -637,7 +656,7 @@ class Connection:
 
     def charge_partial(self, count: int) -> bool:
         """Count bytes of unfinished deliveries; False, and nothing counted, if they would be too many."""
-        if count > 0 and self.partial_bytes + count > self.options.partial_bytes_max:
+        if count > 0 and self.partial_bytes + count > self.partial_bytes_max:
             return False
         self.partial_bytes += count
         self.account.charge(count)

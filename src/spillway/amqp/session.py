@@ -261,7 +261,7 @@ class Session:
         if attach.handle in self.links_by_remote_handle:
             self.fail(states.HANDLE_IN_USE, f"Handle {attach.handle} is attached already.")
             return
-        if connection.links_count >= 2 * connection.options.links_max:
+        if connection.links_count >= 2 * connection.links_max:
             connection.fail(states.RESOURCE_LIMIT_EXCEEDED, "Too many links, and refused ones not detached.")
             return
         if len(attach.name) > NAME_CHARS_MAX:
@@ -296,8 +296,8 @@ class Session:
     def admit(self, link: Link) -> None:
         """Ask the owner about a link of the peer's, after an older one of the same name has made room [2.6.1]."""
         connection = self.connection
-        if connection.links_count > connection.options.links_max:
-            text = f"This connection has {connection.options.links_max} links, the most it may have."
+        if connection.links_count > connection.links_max:
+            text = f"This connection has {connection.links_max} links, the most it may have."
             link.refuse(AmqpError(states.RESOURCE_LIMIT_EXCEEDED, text))
             link.is_fault_ours_to_tell = True  # the owner never heard of it
             link.forget_attach()

@@ -113,7 +113,7 @@ class Peer:
         self.missing = MissingEntities(options.namespace, directory)
         self.now_ms = now_ms
         self.ends_ms = 0  # too many bad tokens were put: when the connection is closed for it
-        self.standing = Standing(rights, self.connection.options, options.quotas, self.account)
+        self.standing = Standing(rights, self.connection, options.quotas, self.account)
         self.outbox = Outbox()
         self.audit = options.audit
         self.nodes = Nodes(self.standing, self.outbox, ids, tracker, options.audit, self.missing)

@@ -7,7 +7,7 @@ handed in here as `now_ms` is the latter.
 from typing import Final
 
 from spillway.amqp.codec import FRAME_ELEMENTS_MAX, LOGIN_ELEMENTS_MAX
-from spillway.amqp.connection import ConnectionOptions
+from spillway.amqp.connection import Connection
 from spillway.dialect.rights import FOR_EVER, Grant, Grants, Rights, authorise, find_grant
 from spillway.model import limits
 from spillway.model.budget import Account
@@ -24,11 +24,11 @@ STRANGER_HELD_BYTES_MAX: Final = limits.STRANGER_HELD_BYTES_MAX + limits.CONNECT
 
 
 class Standing:
-    """`options` are the connection's: a stranger's bounds in them are lifted with its first grant."""
+    """What a connection has shown. A stranger's bounds are set on it here, and lifted with its first grant."""
 
-    def __init__(self, rights: Rights, options: ConnectionOptions, quotas: Quotas, account: Account) -> None:
+    def __init__(self, rights: Rights, connection: Connection, quotas: Quotas, account: Account) -> None:
         self.rights = rights
-        self.options = options
+        self.connection = connection
         self.quotas = quotas
         self.grants = Grants()
         self.was_authorised = False  # when its connection was closed
@@ -38,11 +38,13 @@ class Standing:
         self.revision = rights.book.revision  # of the rules by which the grants were last looked at
         self.next_expiry_ms = 0  # of a token, by the wall clock; 0: none ends
         self.unauthorised_until_ms = 0  # all tokens have run out: when to close
-        options.sessions_max = min(STRANGER_SESSIONS_MAX, quotas.sessions_per_connection)
-        options.links_max = min(STRANGER_LINKS_MAX, quotas.links_per_connection)
-        options.elements_max = LOGIN_ELEMENTS_MAX
-        options.partial_bytes_max = STRANGER_PARTIAL_BYTES_MAX
-        options.weighs_frames = False  # each of a stranger's counts as many already, and few of them are read at a time
+        connection.set_bounds(
+            sessions_max=min(STRANGER_SESSIONS_MAX, quotas.sessions_per_connection),
+            links_max=min(STRANGER_LINKS_MAX, quotas.links_per_connection),
+            elements_max=LOGIN_ELEMENTS_MAX,
+            partial_bytes_max=STRANGER_PARTIAL_BYTES_MAX,
+            weighs_frames=False,  # each of a stranger's counts as many already, and few of them are read at a time
+        )
         account.bytes_max = min(STRANGER_HELD_BYTES_MAX, self.known_bytes_max)
 
     @property
@@ -90,12 +92,13 @@ class Standing:
         self.grants.add(grant)
         self.account.bytes_max = self.known_bytes_max
         self._pay()
-        options = self.options
-        options.sessions_max = self.quotas.sessions_per_connection
-        options.links_max = self.quotas.links_per_connection
-        options.elements_max = FRAME_ELEMENTS_MAX
-        options.partial_bytes_max = limits.PARTIAL_BYTES_MAX
-        options.weighs_frames = True
+        self.connection.set_bounds(
+            sessions_max=self.quotas.sessions_per_connection,
+            links_max=self.quotas.links_per_connection,
+            elements_max=FRAME_ELEMENTS_MAX,
+            partial_bytes_max=limits.PARTIAL_BYTES_MAX,
+            weighs_frames=True,
+        )
 
     def put_token(self, token: str, audience: str, now_ms: int) -> None:
         """`BrokerError` if it is not good."""
