@@ -11,9 +11,9 @@ from spillway.amqp.types import Array, Int, Symbol
 from spillway.broker.commands import Command, CreateEntity, Undelivered
 from spillway.broker.effects import Deliver
 from spillway.dialect.annotations import BATCH_FORMAT
-from spillway.dialect.links import ClientSender
 from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.rights import Rights
+from spillway.dialect.sending import ClientSender
 from spillway.model.entity import QUEUE, EntitySettings
 from spillway.testing.core import Core
 from tests.dialect.visit import NOW_MS, RULES, Numbers, Tracking, Whole, body_message

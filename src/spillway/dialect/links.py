@@ -3,14 +3,20 @@
 from collections import deque
 from typing import Final
 
+from spillway.amqp.errors import AmqpError
+from spillway.amqp.events import TransferTooLarge
 from spillway.amqp.link import Link
+from spillway.amqp.performatives import Rejected
 from spillway.amqp.serial import serial_add, serial_difference
+from spillway.amqp.types import Described
 from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, ASKS_NOTHING, NOT_ASKED, Credit
 from spillway.broker.effects import Deliver
 from spillway.dialect.addresses import CBS, MANAGEMENT, Address
+from spillway.dialect.annotations import BATCH_FORMAT
+from spillway.dialect.errors import Tracker, amqp_error
 from spillway.model import limits
 from spillway.model.entity import split_subscription
-from spillway.model.errors import BrokerError
+from spillway.model.errors import BrokerError, MessageTooLarge
 
 # How many deliveries the core may decide for a link beyond those it has handed over. A client can grant 2**32 - 1; what
 # is decided and not yet written is memory of ours, so the core sees this much of it at a time. Deliveries wait behind
@@ -19,6 +25,7 @@ from spillway.model.errors import BrokerError
 DELIVERIES_AHEAD_MAX: Final = 1_000
 DELIVERIES_AHEAD_MIN: Final = 16
 DELIVERY_BYTES_AHEAD_MAX: Final = 2 * limits.MIB
+REQUEST_CREDIT: Final = 100
 # Python grants 10,000 once on its `$cbs` and `$management` links and never again, meaning "as many as you like".
 GENEROUS_CREDIT: Final = 10_000
 # Answers that a connection does not take: beyond this its links for them are ended.
@@ -34,12 +41,13 @@ def is_copy(path: str) -> bool:
 class PeerLink:
     """`number` is the link's in the core. `rights` (any of them) must be held on `scope` while the link lives."""
 
-    def __init__(self, number: int, link: Link, address: Address, rights: int) -> None:
+    def __init__(self, number: int, link: Link, address: Address, rights: int, tracker: Tracker) -> None:
         self.number = number
         self.link = link
         self.address = address
         self.path = address.path
         self.rights = rights
+        self.tracker = tracker
         self.scope = address.path + "/$management" if address.node == MANAGEMENT else address.path
 
     def is_beside(self, other: "PeerLink") -> bool:
@@ -54,20 +62,43 @@ class PeerLink:
     def shown_path(self) -> str:
         return "$cbs" if self.address.node == CBS else self.scope
 
+    def amqp_error(self, error: BrokerError, now_ms: int) -> AmqpError:
+        """An error of this link, as its client reads it."""
+        return amqp_error(error, self.tracker, self.shown_path, now_ms)
 
-class ClientSender(PeerLink):
-    """The client sends messages to an entity. `ending` says why it will be detached once all sends are answered."""
+    def on_accepted(self) -> None:
+        """The attach has been answered."""
 
-    def __init__(self, number: int, link: Link, address: Address, rights: int) -> None:
-        super().__init__(number, link, address, rights)
-        self.ending: BrokerError | None = None
-        self.is_paced = False  # it outruns the receivers, and gets no new credit for a moment
+
+class IncomingLink(PeerLink):
+    """The client sends on the link: messages, or requests. It may have `credit_max` of them on their way."""
+
+    def __init__(
+        self, number: int, link: Link, address: Address, rights: int, tracker: Tracker, credit_max: int
+    ) -> None:
+        super().__init__(number, link, address, rights, tracker)
+        self.credit_max = credit_max
+
+    def on_accepted(self) -> None:
+        """The attach has been answered: the client may send."""
+        self.link.grant(self.credit_max)
 
     def top_up(self) -> None:
         """New credit when half of it is used up."""
         link = self.link
-        if link.credit_left <= limits.LINK_CREDIT // 2 and not self.is_paced:
-            link.grant(limits.LINK_CREDIT)
+        if link.credit_left <= self.credit_max // 2:
+            link.grant(self.credit_max)
+
+    def on_too_large(self, event: TransferTooLarge, now_ms: int) -> None:
+        self.top_up()
+        what = "batch" if event.message_format == BATCH_FORMAT else "message"
+        text = f"The {what} has {event.size} bytes; at most {self.link.max_message_size} are allowed."
+        self.reject(event.delivery_id, event.settled, MessageTooLarge(text), now_ms)
+
+    def reject(self, delivery_id: int, is_settled: bool, error: BrokerError, now_ms: int) -> None:
+        """By a disposition (docs/wire.md, "Never detach for a refused send")."""
+        if not is_settled:
+            self.link.session.settle(delivery_id, Rejected(self.amqp_error(error, now_ms)))
 
 
 class ClientReceiver(PeerLink):
@@ -77,8 +108,8 @@ class ClientReceiver(PeerLink):
     refused, so `seen_count + credit` says in the core's terms how far it may go; `told_limit` is what it was told.
     """
 
-    def __init__(self, number: int, link: Link, address: Address, rights: int, deletes: bool) -> None:
-        super().__init__(number, link, address, rights)
+    def __init__(self, number: int, link: Link, address: Address, rights: int, tracker: Tracker, deletes: bool) -> None:
+        super().__init__(number, link, address, rights, tracker)
         self.deletes = deletes
         self.is_copying = is_copy(address.path)
         self.seen_count = 0
@@ -91,6 +122,12 @@ class ClientReceiver(PeerLink):
         self.session_descriptor: object = None  # of the session filter, until it is answered in the same form
         # ReceiveAndDelete: decided and deleted, but the client took its credit back meanwhile.
         self.held: list[Deliver] = []
+
+    def session_filter(self, session_id: str) -> object:
+        """The answer to a session filter, bare or described as that was: each SDK understands its own form only."""
+        descriptor = self.session_descriptor
+        self.session_descriptor = None
+        return session_id if descriptor is None else Described(descriptor, session_id)
 
     def limit(self) -> int:
         """How far the core may go: link credit, the peer's session window and our own bound."""
@@ -143,15 +180,31 @@ class EmptyReceiver(PeerLink):
     its entity here."""
 
 
-class RequestLink(PeerLink):
+class RequestLink(IncomingLink):
     """The client sends requests to `$cbs` or `$management`."""
+
+    def __init__(self, number: int, link: Link, address: Address, rights: int, tracker: Tracker) -> None:
+        super().__init__(number, link, address, rights, tracker, REQUEST_CREDIT)
+
+    def on_accepted(self) -> None:
+        self.link.weight = limits.TOKEN_FRAMES if self.address.node == CBS else limits.REQUEST_FRAMES
+        super().on_accepted()
 
 
 class ReplyLink(PeerLink):
     """The client receives the answers. They wait here while its credit or its session's window is used up."""
 
-    def __init__(self, number: int, link: Link, address: Address, rights: int, target: str | None, source: str) -> None:
-        super().__init__(number, link, address, rights)
+    def __init__(
+        self,
+        number: int,
+        link: Link,
+        address: Address,
+        rights: int,
+        tracker: Tracker,
+        target: str | None,
+        source: str,
+    ) -> None:
+        super().__init__(number, link, address, rights, tracker)
         self.target = target
         self.source = source
         self.is_generous = False

@@ -28,7 +28,6 @@ from spillway.dialect.rights import claimed_rule
 from spillway.dialect.standing import Standing
 from spillway.model.errors import BrokerError, EntityNotFound, NotAllowed, ServerBusy, Unauthorized
 
-REQUEST_CREDIT: Final = 100
 REQUEST_BYTES: Final = 1_000  # what a request takes in memory until it is answered, besides what it asks for
 REQUESTS_MAX: Final = 1_000  # under way at once on one connection
 REQUESTS_UNREAD_MAX: Final = 8  # under way while the client does not read: each may answer with a megabyte
@@ -110,8 +109,7 @@ class Nodes:
     def on_request(self, node: RequestLink, event: TransferReceived, now_ms: int) -> None:
         """`BrokerError` if it cannot even be answered: then the transfer is what is refused."""
         link = event.link
-        if link.credit_left <= REQUEST_CREDIT // 2:
-            link.grant(REQUEST_CREDIT)
+        node.top_up()
         request = decode_request(event.payload)
         reply = self._find_reply(node, request.reply_to)
         if not event.settled:

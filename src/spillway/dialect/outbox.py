@@ -1,6 +1,6 @@
 """What a peer has for the pump: commands for the core, and the numbers whose effects come back to this peer."""
 
-from spillway.broker.commands import Command
+from spillway.broker.commands import Command, Detach
 
 
 class Outbox:
@@ -8,6 +8,11 @@ class Outbox:
         self.commands: list[Command] = []
         self.registered: list[int] = []
         self.forgotten: list[int] = []
+
+    def detach(self, number: int) -> None:
+        """A link has ended: the core hears of it, and what it says of the link is nothing to us any more."""
+        self.commands.append(Detach(number))
+        self.forgotten.append(number)
 
     def take_commands(self, count_max: int, bytes_max: int) -> list[Command]:
         """The oldest ones; at least one, and no more than asked."""

@@ -24,9 +24,8 @@ from spillway.amqp.events import (
     TransferTooLarge,
 )
 from spillway.amqp.link import Link
-from spillway.amqp.performatives import ACCEPTED, RELEASED, Received, Rejected, Source, Target
-from spillway.amqp.types import Described, Int, Symbol
-from spillway.broker.commands import NOT_ASKED, Command, Detach, Send, Settle, Undelivered
+from spillway.amqp.performatives import RELEASED, Received, Rejected
+from spillway.broker.commands import NOT_ASKED, Command, Settle, Undelivered
 from spillway.broker.effects import (
     Answer,
     Attached,
@@ -41,19 +40,18 @@ from spillway.broker.effects import (
     Settled,
     Swallowed,
 )
-from spillway.dialect import cbs, management, sasl
+from spillway.dialect import sasl
 from spillway.dialect.addresses import CBS, shown
-from spillway.dialect.admission import admit_transfer
-from spillway.dialect.annotations import BATCH_FORMAT, ENTITY_TYPE, LOCKED_UNTIL_UTC, SESSION_FILTER
-from spillway.dialect.attaching import Directory, MissingEntities, open_link, shown_address
+from spillway.dialect.attaching import Attaching, Directory, MissingEntities, shown_address
 from spillway.dialect.audit import Audit, NoAudit
 from spillway.dialect.delivery import encode_delivery
 from spillway.dialect.errors import Tracker, amqp_error
-from spillway.dialect.links import ClientReceiver, ClientSender, EmptyReceiver, PeerLink, ReplyLink, RequestLink
-from spillway.dialect.nodes import REQUEST_CREDIT, Ids, Nodes
+from spillway.dialect.links import ClientReceiver, EmptyReceiver, IncomingLink, PeerLink, ReplyLink, RequestLink
+from spillway.dialect.nodes import Ids, Nodes
 from spillway.dialect.outbox import Outbox
 from spillway.dialect.outcomes import echo_of, settlement_of
 from spillway.dialect.rights import Rights
+from spillway.dialect.sending import ClientSender
 from spillway.dialect.standing import Standing
 from spillway.model import limits
 from spillway.model.budget import Account, lone_account
@@ -61,17 +59,12 @@ from spillway.model.errors import (
     BrokerError,
     ConnectionForced,
     InternalError,
-    MessageTooLarge,
-    NotImplementedHere,
     QuotaExceeded,
     Unauthorized,
 )
 from spillway.model.quotas import Quotas
 from spillway.model.settlement import Settlement
 
-# .NET counts 100 ns since the year 1.
-TICKS_PER_MS: Final = 10_000
-TICKS_AT_1970: Final = 621_355_968_000_000_000
 INCOMING_WINDOW: Final = (1 << 31) - 1  # Python counts its transfers in its own way: never let it see an end
 
 
@@ -115,6 +108,7 @@ class Peer:
         self.ends_ms = 0  # too many bad tokens were put: when the connection is closed for it
         self.standing = Standing(rights, self.connection, options.quotas, self.account)
         self.outbox = Outbox()
+        self.attaching = Attaching(self.missing, tracker, self.outbox)
         self.audit = options.audit
         self.nodes = Nodes(self.standing, self.outbox, ids, tracker, options.audit, self.missing)
         self.is_writable = True
@@ -288,7 +282,7 @@ class Peer:
         if isinstance(event, TransferReceived):
             user = event.link.user
             if isinstance(user, ClientSender):
-                self._on_send(user, event, now_ms)
+                user.on_transfer(event, now_ms)
             elif isinstance(user, RequestLink):
                 self._on_request(user, event, now_ms)
         elif isinstance(event, DispositionReceived):
@@ -303,9 +297,13 @@ class Peer:
             for link in list(event.session.links.values()):
                 self._forget_link(link)
         elif isinstance(event, TransferTooLarge):
-            self._on_too_large(event, now_ms)
+            user = event.link.user
+            if isinstance(user, IncomingLink):
+                user.on_too_large(event, now_ms)
         elif isinstance(event, TransferAborted):
-            self._top_up(event.link)
+            user = event.link.user
+            if isinstance(user, IncomingLink):
+                user.top_up()  # what was not a message has used up credit too
         elif isinstance(event, ConnectionOpened):
             self.missing.called(event.open.hostname)
             # What it says of itself is not for us, and not for us to keep.
@@ -327,47 +325,6 @@ class Peer:
         if verdict.code != sasl.OK:
             self.audit.refused("sasl", verdict.name, "", f"SASL {shown(event.mechanism)} failed")
         self.connection.sasl_done(verdict.code)
-
-    # -- sends ----------------------------------------------------------------------------------------------------
-
-    def _on_send(self, sender: ClientSender, event: TransferReceived, now_ms: int) -> None:
-        link = event.link
-        if link.credit_left <= limits.LINK_CREDIT // 2:
-            sender.top_up()
-        try:
-            if sender.ending is not None:
-                raise sender.ending
-            if event.state is not None:
-                raise NotImplementedHere("Transactions are not supported: send without a transactional state.")
-            messages = admit_transfer(event.payload, event.message_format, self.tracker)
-        except BrokerError as error:
-            self._reject(link, event.delivery_id, event.settled, error, now_ms)
-            return
-        self.outbox.commands.append(Send(sender.number, event.delivery_id, messages, event.settled, len(event.payload)))
-
-    def _on_too_large(self, event: TransferTooLarge, now_ms: int) -> None:
-        link = event.link
-        self._top_up(link)
-        what = "batch" if event.message_format == BATCH_FORMAT else "message"
-        error = MessageTooLarge(f"The {what} has {event.size} bytes; at most {link.max_message_size} are allowed.")
-        self._reject(link, event.delivery_id, event.settled, error, now_ms)
-
-    def _top_up(self, link: Link) -> None:
-        """What was not a message has used up credit too."""
-        user = link.user
-        if isinstance(user, ClientSender):
-            user.top_up()
-        elif link.credit_left <= REQUEST_CREDIT // 2:
-            link.grant(REQUEST_CREDIT)
-
-    def _reject(self, link: Link, delivery_id: int, is_settled: bool, error: BrokerError, now_ms: int) -> None:
-        """By a disposition (docs/wire.md, "Never detach for a refused send")."""
-        if not is_settled:
-            link.session.settle(delivery_id, Rejected(self._say(error, link, now_ms)))
-
-    def _say(self, error: BrokerError, link: Link, now_ms: int) -> AmqpError:
-        user = link.user
-        return amqp_error(error, self.tracker, user.shown_path if isinstance(user, PeerLink) else "", now_ms)
 
     # -- settlements ------------------------------------------------------------------------------------------------
 
@@ -392,7 +349,7 @@ class Peer:
                     Settle(user.number, delivery.delivery_id, delivery.tag, settlement, event.settled)
                 )
             elif refusal is not None and not event.settled:
-                said = Rejected(self._say(refusal, delivery.link, now_ms))
+                said = Rejected(user.amqp_error(refusal, now_ms))
                 delivery.link.session.settle_sent(delivery.delivery_id, said)
 
     # -- credit ---------------------------------------------------------------------------------------------------
@@ -448,7 +405,7 @@ class Peer:
         if link.is_detached:
             return  # attached and detached in one breath: events come behind what the connection knows already
         try:
-            opening = open_link(link, self.ids.next(), self.missing)
+            opening = self.attaching.open_link(link, self.ids.next())
             user = opening.link
             if self.refusal is not None and user.address.node != CBS:
                 raise self.refusal
@@ -463,8 +420,10 @@ class Peer:
         if opening.command is not None:
             self.outbox.registered.append(user.number)
             self.outbox.commands.append(opening.command)
-        else:
-            self._accept_node(user)
+        else:  # a link to `$cbs`, `$management` or where nothing ever is ends here, not in the core
+            if isinstance(user, ReplyLink):
+                self.nodes.add_reply(user)
+            self.attaching.accept(user)
 
     def _check_rights(self, user: PeerLink, now_ms: int) -> None:
         if user.rights == 0:
@@ -474,33 +433,6 @@ class Peer:
         if denied is not None:
             self.audit.refused("attach", self.standing.rule_names(), user.scope, denied.description)
             raise denied
-
-    def _accept_node(self, user: PeerLink) -> None:
-        """A link to `$cbs`, `$management` or where nothing ever is ends here, not in the core."""
-        if isinstance(user, ReplyLink):
-            self.nodes.add_reply(user)
-            self._accept(user, 0)
-        elif isinstance(user, EmptyReceiver):
-            self._accept(user, limits.MESSAGE_BYTES_MAX)
-        else:
-            is_cbs = user.address.node == CBS
-            self._accept(user, cbs.REQUEST_BYTES_MAX if is_cbs else management.REQUEST_BYTES_MAX)
-            user.link.weight = limits.TOKEN_FRAMES if is_cbs else limits.REQUEST_FRAMES
-            user.link.grant(REQUEST_CREDIT)
-
-    def _accept(self, user: PeerLink, bytes_max: int, effect: Attached | None = None) -> None:
-        """Source and target are repeated as they came: Python compares addresses, and drops a link without them."""
-        link = user.link
-        attach = link.attach
-        assert attach is not None, "a requested link has its attach"
-        source = attach.source or Source()
-        properties: dict[object, object] = {Symbol(ENTITY_TYPE): Int(self.missing.entity_type(user))}
-        if effect is not None and effect.session_id is not None:
-            # Which session it got, whatever it asked for, and until when (docs/wire.md, "Session receivers").
-            source.filter = {Symbol(SESSION_FILTER): _session_filter(user, effect.session_id)}
-            properties[Symbol(LOCKED_UNTIL_UTC)] = effect.locked_until_ms * TICKS_PER_MS + TICKS_AT_1970
-        link.accept(source, attach.target or Target(), properties, bytes_max)
-        link.forget_attach()
 
     def _forget_link(self, link: Link) -> None:
         """It has ended. What was never begun on the wire goes back; what was keeps its lock (contract H13).
@@ -515,9 +447,9 @@ class Peer:
         if isinstance(user, ReplyLink):
             self.nodes.remove_reply(user)
             return
-        if isinstance(user, (RequestLink, EmptyReceiver)):
-            return
-        if isinstance(user, ClientReceiver):
+        if isinstance(user, ClientSender):
+            user.leave()
+        elif isinstance(user, ClientReceiver):
             self.window_bound.pop(user.number, None)
             for delivery in user.held:
                 self.account.charge(-_held_bytes(delivery))
@@ -525,23 +457,11 @@ class Peer:
             for tag in link.take_unsent():
                 if tag:
                     self.outbox.commands.append(Undelivered(user.path, tag))
-        self.outbox.commands.append(Detach(user.number))
-        self.outbox.forgotten.append(user.number)
+            self.outbox.detach(user.number)
 
     def _end_link(self, user: PeerLink, error: BrokerError, now_ms: int) -> None:
-        user.link.detach(self._say(error, user.link, now_ms))
+        user.link.detach(user.amqp_error(error, now_ms))
         self._forget_link(user.link)
-
-    def _end_sender(self, sender: ClientSender, error: BrokerError, now_ms: int) -> None:
-        """Sends are on their way, and JavaScript does not take the end of the link for an answer to them.
-
-        So the core hears of the end behind the last of them, and says again that the link ends when all are answered.
-        """
-        if sender.ending is None:
-            sender.ending = error
-            self.outbox.commands.append(Detach(sender.number, error))
-        else:
-            self._end_link(sender, error, now_ms)
 
     def _forget_all(self) -> None:
         for user in list(self.links.values()):
@@ -556,7 +476,7 @@ class Peer:
         try:
             self.nodes.on_request(node, event, now_ms)
         except BrokerError as error:
-            self._reject(event.link, event.delivery_id, event.settled, error, now_ms)
+            node.reject(event.delivery_id, event.settled, error, now_ms)
         self._end_overfull(now_ms)
         if self.nodes.bad_tokens_count >= limits.BAD_TOKENS_MAX and self.ends_ms == 0:
             self.ends_ms = now_ms + limits.BAD_TOKENS_GRACE_MS
@@ -589,27 +509,27 @@ class Peer:
             return self._deliver(user, effect)
         link = user.link
         if isinstance(effect, SendSettled):
-            state = ACCEPTED if effect.error is None else Rejected(self._say(effect.error, link, now_ms))
-            link.session.settle(effect.delivery_id, state)
+            assert isinstance(user, ClientSender), "sends are senders'"
+            user.answer(effect, now_ms)
         elif isinstance(effect, Settled):
-            echo = echo_of(effect.kind) if effect.error is None else Rejected(self._say(effect.error, link, now_ms))
+            echo = echo_of(effect.kind) if effect.error is None else Rejected(user.amqp_error(effect.error, now_ms))
             link.session.settle_sent(effect.delivery_id, echo)
         elif isinstance(effect, Drained):
             assert isinstance(user, ClientReceiver), "credit is drained from receivers"
             self._drained(user, effect.number)
         elif isinstance(effect, Paced):
             assert isinstance(user, ClientSender), "senders are paced"
-            user.is_paced = effect.is_held
-            user.top_up()
+            user.pace(effect.is_held)
         elif isinstance(effect, Attached):
-            self._attached(user, effect, now_ms)
+            self.attaching.accept(user, effect)
+            self._handle_events(now_ms)
         elif isinstance(effect, Refused):
-            link.refuse(self._say(effect.error, link, now_ms))
+            link.refuse(user.amqp_error(effect.error, now_ms))
             link.forget_attach()
             self._forget_link(link)
         elif isinstance(effect, Detached):
-            if isinstance(user, ClientSender):
-                self._end_sender(user, effect.error, now_ms)
+            if isinstance(user, ClientSender) and user.ending is None:
+                user.begin_to_end(effect.error)
             else:
                 self._end_link(user, effect.error, now_ms)
         else:
@@ -663,14 +583,6 @@ class Peer:
         receiver.is_draining = False
         link.drained()
 
-    def _attached(self, user: PeerLink, effect: Attached, now_ms: int) -> None:
-        self._accept(user, limits.MESSAGE_BYTES_MAX, effect)
-        if isinstance(user, ClientSender):
-            # Single messages are measured again when admitted (docs/wire.md, "A full batch is over the limit").
-            user.link.bytes_max = limits.MESSAGE_BYTES_MAX + limits.BATCH_SLACK_BYTES
-            user.link.grant(limits.LINK_CREDIT)
-        self._handle_events(now_ms)
-
     # -- ends -------------------------------------------------------------------------------------------------------
 
     def _expire_tokens(self, now_ms: int) -> None:
@@ -713,14 +625,6 @@ def _connection_options(options: PeerOptions) -> ConnectionOptions:
         sasl_mechanisms=list(sasl.MECHANISMS),
         incoming_window=INCOMING_WINDOW,
     )
-
-
-def _session_filter(user: PeerLink, session_id: str) -> object:
-    """Bare or described, as it was asked for: each SDK understands its own form only."""
-    assert isinstance(user, ClientReceiver), "sessions are received"
-    descriptor = user.session_descriptor
-    user.session_descriptor = None
-    return session_id if descriptor is None else Described(descriptor, session_id)
 
 
 def _held_bytes(delivery: Deliver) -> int:
