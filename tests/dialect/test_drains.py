@@ -11,7 +11,7 @@ import pytest
 from spillway.amqp.events import TransferReceived
 from spillway.amqp.link import Link
 from spillway.broker.effects import Effect
-from spillway.dialect.links import ClientReceiver
+from spillway.dialect.receiving import ClientReceiver
 from tests.dialect.visit import Whole, body_message
 
 

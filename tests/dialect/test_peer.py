@@ -45,7 +45,7 @@ from spillway.broker.commands import (
 from spillway.broker.effects import Attached, Deliver, Detached, Drained, Paced, Refused, SendSettled, Settled
 from spillway.dialect.admission import admit
 from spillway.dialect.annotations import BATCH_FORMAT
-from spillway.dialect.links import DELIVERIES_AHEAD_MAX
+from spillway.dialect.receiving import DELIVERIES_AHEAD_MAX
 from spillway.model import limits
 from spillway.model.errors import (
     EntityNotFound,

@@ -19,8 +19,9 @@ from spillway.dialect.annotations import (
     TIMEOUT,
 )
 from spillway.dialect.errors import Tracker
-from spillway.dialect.links import ClientReceiver, EmptyReceiver, PeerLink, ReplyLink, RequestLink
+from spillway.dialect.links import EmptyReceiver, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.outbox import Outbox
+from spillway.dialect.receiving import ClientReceiver, ReceiverGroup
 from spillway.dialect.rights import ANY, LISTEN, SEND
 from spillway.dialect.sending import ClientSender
 from spillway.model import limits
@@ -83,10 +84,11 @@ class MissingEntities:
 class Attaching:
     """Opens the links that a client asks for, gives each what it needs, and answers their attaches."""
 
-    def __init__(self, missing: MissingEntities, tracker: Tracker, outbox: Outbox) -> None:
+    def __init__(self, missing: MissingEntities, tracker: Tracker, outbox: Outbox, receivers: ReceiverGroup) -> None:
         self.missing = missing
         self.tracker = tracker
         self.outbox = outbox
+        self.receivers = receivers
 
     def open_link(self, link: Link, number: int) -> Opening:
         """`BrokerError` if it is nothing we know. Whether the client may have it is for the caller to ask."""
@@ -118,7 +120,7 @@ class Attaching:
         if address.node == ENTITY:
             assert link.attach is not None, "a requested link has its attach"
             deletes = link.attach.snd_settle_mode == SND_SETTLED  # this alone tells the modes apart
-            receiver = ClientReceiver(number, link, address, LISTEN, self.tracker, deletes)
+            receiver = ClientReceiver(number, link, address, LISTEN, self.tracker, self.receivers, deletes)
             session = _read_session(source, link.attach.properties, receiver)
             return Opening(receiver, AttachReceiver(number, address.path, deletes, session))
         self.missing.check(address)

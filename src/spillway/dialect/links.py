@@ -1,4 +1,7 @@
-"""What a peer keeps for each of its links: whose they are, what they need, and how far their credit goes."""
+"""What all links of a client have in common, and those that end here: requests, their answers, and where nothing is.
+
+Links that the core knows are in `sending` and `receiving`.
+"""
 
 from collections import deque
 from typing import Final
@@ -7,10 +10,6 @@ from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import TransferTooLarge
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import Rejected
-from spillway.amqp.serial import serial_add, serial_difference
-from spillway.amqp.types import Described
-from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, ASKS_NOTHING, NOT_ASKED, Credit
-from spillway.broker.effects import Deliver
 from spillway.dialect.addresses import CBS, MANAGEMENT, Address
 from spillway.dialect.annotations import BATCH_FORMAT
 from spillway.dialect.errors import Tracker, amqp_error
@@ -18,13 +17,6 @@ from spillway.model import limits
 from spillway.model.entity import split_subscription
 from spillway.model.errors import BrokerError, MessageTooLarge
 
-# How many deliveries the core may decide for a link beyond those it has handed over. A client can grant 2**32 - 1; what
-# is decided and not yet written is memory of ours, so the core sees this much of it at a time. Deliveries wait behind
-# the commit that is under way, so too few of them leave the link idle while the disk works: at 128 a receiver got
-# 128 messages a commit and fell behind one sender.
-DELIVERIES_AHEAD_MAX: Final = 1_000
-DELIVERIES_AHEAD_MIN: Final = 16
-DELIVERY_BYTES_AHEAD_MAX: Final = 2 * limits.MIB
 REQUEST_CREDIT: Final = 100
 # Python grants 10,000 once on its `$cbs` and `$management` links and never again, meaning "as many as you like".
 GENEROUS_CREDIT: Final = 10_000
@@ -69,6 +61,12 @@ class PeerLink:
     def on_accepted(self) -> None:
         """The attach has been answered."""
 
+    def on_credit(self, credit: int, drain: bool) -> None:
+        """The client has given credit for what we send on the link, or taken it back."""
+
+    def leave(self) -> None:
+        """The link has ended: nothing is held for it, and the core hears of it, if it knows the link."""
+
 
 class IncomingLink(PeerLink):
     """The client sends on the link: messages, or requests. It may have `credit_max` of them on their way."""
@@ -101,83 +99,13 @@ class IncomingLink(PeerLink):
             self.link.session.settle(delivery_id, Rejected(self.amqp_error(error, now_ms)))
 
 
-class ClientReceiver(PeerLink):
-    """The client receives from an entity.
-
-    The core counts the deliveries it has decided for this link. `seen_count` counts those that have reached us, sent or
-    refused, so `seen_count + credit` says in the core's terms how far it may go; `told_limit` is what it was told.
-    """
-
-    def __init__(self, number: int, link: Link, address: Address, rights: int, tracker: Tracker, deletes: bool) -> None:
-        super().__init__(number, link, address, rights, tracker)
-        self.deletes = deletes
-        self.is_copying = is_copy(address.path)
-        self.seen_count = 0
-        self.told_limit = 0
-        self.told_number = 0  # of the last `Credit`
-        self.ahead_max: int = DELIVERIES_AHEAD_MAX  # fewer when messages are large
-        self.is_draining = False
-        self.untold_asks: int = NOT_ASKED  # since when the client does not read
-        self.asked = 0  # the delivery-count up to which the client has granted credit
-        self.session_descriptor: object = None  # of the session filter, until it is answered in the same form
-        # ReceiveAndDelete: decided and deleted, but the client took its credit back meanwhile.
-        self.held: list[Deliver] = []
-
-    def session_filter(self, session_id: str) -> object:
-        """The answer to a session filter, bare or described as that was: each SDK understands its own form only."""
-        descriptor = self.session_descriptor
-        self.session_descriptor = None
-        return session_id if descriptor is None else Described(descriptor, session_id)
-
-    def limit(self) -> int:
-        """How far the core may go: link credit, the peer's session window and our own bound."""
-        link = self.link
-        ahead = link.credit - len(self.held)
-        if ahead > self.ahead_max:
-            ahead = self.ahead_max
-        if ahead > 0 and link.session.window < ahead:
-            ahead = link.session.window
-        return self.seen_count + (ahead if ahead > 0 else 0)
-
-    def told(self, limit: int, drains: bool, asks: int) -> Credit:
-        """What the core is told now. What it has decided before it hears this is an answer to something else."""
-        self.told_limit = limit
-        self.told_number += 1
-        return Credit(self.number, limit, drains, asks, self.told_number)
-
-    def asks(self, credit: int, drain: bool) -> int:
-        """What a flow of the client means for its call to receive (docs/ledger.md).
-
-        The Python SDK leaves its credit on the link when a call ends, and grants the same once more for the next one.
-        Who drains ends the call, and grants more with it at most.
-        """
-        asked = serial_add(self.link.delivery_count, credit)
-        more = serial_difference(asked, self.asked)
-        self.asked = asked
-        if more > 0:
-            return ASKS_MORE
-        if drain:
-            return NOT_ASKED
-        return ASKS_AGAIN if credit > 0 else ASKS_NOTHING
-
-    def is_window_bound(self) -> bool:
-        """The session's window, not the credit, is what stops it."""
-        credit = self.link.credit
-        return self.link.session.window < (credit if credit < self.ahead_max else self.ahead_max)
-
-    def note_size(self, size_bytes: int) -> None:
-        """The last message says how large the next ones may be."""
-        ahead = DELIVERY_BYTES_AHEAD_MAX // (size_bytes + 1)
-        if ahead > DELIVERIES_AHEAD_MAX:
-            ahead = DELIVERIES_AHEAD_MAX
-        elif ahead < DELIVERIES_AHEAD_MIN:
-            ahead = DELIVERIES_AHEAD_MIN
-        self.ahead_max = ahead
-
-
 class EmptyReceiver(PeerLink):
     """The client receives transfer dead letters, of which there are none: what cannot be passed on is a dead letter of
     its entity here."""
+
+    def on_credit(self, credit: int, drain: bool) -> None:
+        if drain:
+            self.link.drained()
 
 
 class RequestLink(IncomingLink):
@@ -227,7 +155,7 @@ class ReplyLink(PeerLink):
         self._send(payload)
         return True
 
-    def on_credit(self, drain: bool) -> None:
+    def on_credit(self, credit: int, drain: bool) -> None:
         if self.link.credit >= GENEROUS_CREDIT:
             self.is_generous = True
         self.send_held()

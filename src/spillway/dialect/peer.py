@@ -1,8 +1,9 @@
 """One client: what its connection tells becomes commands, what the broker wants said becomes frames.
 
-The peer owns the AMQP connection and everything that is Service Bus about it: links and credit here, rights in
-`standing`, requests in `nodes`. It decides nothing about messages. A fault of ours inside it is raised after the
-connection was closed in order, for the owner to log; a client's fault never is.
+The peer owns the AMQP connection and everything that is Service Bus about it. It finds whom an event or an effect is
+for: messages, credit and settlements are the links' (`sending`, `receiving`), rights are in `standing`, requests in
+`nodes`. It decides nothing about messages. A fault of ours inside it is raised after the connection was closed in
+order, for the owner to log; a client's fault never is.
 """
 
 from typing import Final
@@ -24,8 +25,8 @@ from spillway.amqp.events import (
     TransferTooLarge,
 )
 from spillway.amqp.link import Link
-from spillway.amqp.performatives import RELEASED, Received, Rejected
-from spillway.broker.commands import NOT_ASKED, Command, Settle, Undelivered
+from spillway.amqp.performatives import RELEASED, Received
+from spillway.broker.commands import Command
 from spillway.broker.effects import (
     Answer,
     Attached,
@@ -44,12 +45,12 @@ from spillway.dialect import sasl
 from spillway.dialect.addresses import CBS, shown
 from spillway.dialect.attaching import Attaching, Directory, MissingEntities, shown_address
 from spillway.dialect.audit import Audit, NoAudit
-from spillway.dialect.delivery import encode_delivery
 from spillway.dialect.errors import Tracker, amqp_error
-from spillway.dialect.links import ClientReceiver, EmptyReceiver, IncomingLink, PeerLink, ReplyLink, RequestLink
+from spillway.dialect.links import IncomingLink, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.nodes import Ids, Nodes
 from spillway.dialect.outbox import Outbox
-from spillway.dialect.outcomes import echo_of, settlement_of
+from spillway.dialect.outcomes import settlement_of
+from spillway.dialect.receiving import ClientReceiver, ReceiverGroup
 from spillway.dialect.rights import Rights
 from spillway.dialect.sending import ClientSender
 from spillway.dialect.standing import Standing
@@ -108,14 +109,13 @@ class Peer:
         self.ends_ms = 0  # too many bad tokens were put: when the connection is closed for it
         self.standing = Standing(rights, self.connection, options.quotas, self.account)
         self.outbox = Outbox()
-        self.attaching = Attaching(self.missing, tracker, self.outbox)
+        self.receivers = ReceiverGroup(self.outbox, self.account)
+        self.attaching = Attaching(self.missing, tracker, self.outbox, self.receivers)
         self.audit = options.audit
         self.nodes = Nodes(self.standing, self.outbox, ids, tracker, options.audit, self.missing)
-        self.is_writable = True
         self.is_unheard = False  # its socket has gone: nobody would hear an answer
         self.refusal: BrokerError | None = None  # why it cannot stay: what it hears when it asks for a link
         self.links: dict[int, PeerLink] = {}
-        self.window_bound: dict[int, ClientReceiver] = {}  # would take more if the session's window opened
 
     # -- what the pump asks -----------------------------------------------------------------------------------------
 
@@ -157,6 +157,11 @@ class Peer:
         return self.nodes.is_overasked
 
     @property
+    def is_writable(self) -> bool:
+        """The client reads what is written to it."""
+        return self.receivers.is_writable
+
+    @property
     def unread_bytes(self) -> int:
         return self.connection.bytes_kept
 
@@ -171,8 +176,8 @@ class Peer:
             else:
                 self.connection.read_on(now_ms, frames_max)
             self._handle_events(now_ms)
-            if self.window_bound:
-                self._retell_window_bound()
+            if self.receivers.window_bound:
+                self.receivers.tell_window_bound()
             if self.nodes.holding or self.nodes.browse_later:
                 self.nodes.send_held()
         except Exception:
@@ -202,14 +207,11 @@ class Peer:
         """While the client does not read, the core sees no credit of its links."""
         if is_writable == self.is_writable:
             return
-        self.is_writable = is_writable
+        self.receivers.is_writable = is_writable
         self.nodes.set_writable(is_writable)
         for link in self.links.values():
             if isinstance(link, ClientReceiver):
-                if is_writable:
-                    self._tell_credit(link)
-                elif link.told_limit > link.seen_count:
-                    self.outbox.commands.append(link.told(link.seen_count, False, NOT_ASKED))
+                link.on_writable()
 
     def next_due_ms(self) -> int:
         due_ms = self.connection.next_due_ms()
@@ -288,7 +290,9 @@ class Peer:
         elif isinstance(event, DispositionReceived):
             self._on_disposition(event, now_ms)
         elif isinstance(event, FlowReceived):
-            self._on_flow(event)
+            user = event.link.user
+            if isinstance(user, PeerLink) and event.link.is_open:
+                user.on_credit(event.credit, event.drain)
         elif isinstance(event, AttachRequested):
             self._on_attach(event.link, now_ms)
         elif isinstance(event, LinkDetached):
@@ -345,59 +349,9 @@ class Peer:
             if not isinstance(user, ClientReceiver):
                 continue
             if settlement is not None:
-                self.outbox.commands.append(
-                    Settle(user.number, delivery.delivery_id, delivery.tag, settlement, event.settled)
-                )
+                user.settle(delivery, settlement, event.settled)
             elif refusal is not None and not event.settled:
-                said = Rejected(user.amqp_error(refusal, now_ms))
-                delivery.link.session.settle_sent(delivery.delivery_id, said)
-
-    # -- credit ---------------------------------------------------------------------------------------------------
-
-    def _on_flow(self, event: FlowReceived) -> None:
-        if not event.link.is_open:
-            return
-        user = event.link.user
-        if isinstance(user, ClientReceiver):
-            asks = user.asks(event.credit, event.drain)  # before anything is sent: it goes by the delivery-count
-            user.is_draining = event.drain
-            while user.held and event.link.credit > 0:
-                delivery = user.held.pop(0)
-                self.account.charge(-_held_bytes(delivery))
-                self._hand_over(user, delivery)
-            self._tell_credit(user, asks)
-        elif isinstance(user, ReplyLink):
-            user.on_credit(event.drain)
-        elif isinstance(user, EmptyReceiver) and event.drain:
-            event.link.drained()
-
-    def _tell_credit(self, receiver: ClientReceiver, asks: int = NOT_ASKED) -> None:
-        """Let the core know how far it may go; a drain is always told, for it is waited for, and what a client did."""
-        if not self.is_writable:
-            receiver.untold_asks = asks or receiver.untold_asks
-            return
-        asks = asks or receiver.untold_asks
-        receiver.untold_asks = NOT_ASKED
-        limit = receiver.limit()
-        if receiver.is_window_bound():
-            self.window_bound[receiver.number] = receiver
-        if limit != receiver.told_limit or receiver.is_draining or asks != NOT_ASKED:
-            self.outbox.commands.append(receiver.told(limit, receiver.is_draining, asks))
-
-    def _retell_window_bound(self) -> None:
-        bound = self.window_bound
-        self.window_bound = {}
-        for receiver in bound.values():
-            if receiver.link.is_open and receiver.limit() != receiver.told_limit:
-                self._tell_credit(receiver)
-            elif receiver.link.is_open:
-                self.window_bound[receiver.number] = receiver
-
-    def _hand_over(self, receiver: ClientReceiver, effect: Deliver) -> None:
-        payload = encode_delivery(effect.stored, effect.lock_token, effect.locked_until_ms, receiver.is_copying)
-        # The tag is the lock token; what is deleted already has an empty one (docs/wire.md, "Transfers to clients").
-        receiver.link.send(effect.lock_token, payload, receiver.deletes)
-        receiver.note_size(len(payload))
+                user.refuse_settlement(delivery, refusal, now_ms)
 
     # -- links ----------------------------------------------------------------------------------------------------
 
@@ -435,10 +389,8 @@ class Peer:
             raise denied
 
     def _forget_link(self, link: Link) -> None:
-        """It has ended. What was never begun on the wire goes back; what was keeps its lock (contract H13).
-
-        The two refer to each other no longer: what they held is freed now, not when garbage is next collected.
-        """
+        """The link has ended. It refers no longer to what was kept for it: that is freed now, not when garbage is next
+        collected."""
         user = link.user
         link.user = None
         if not isinstance(user, PeerLink) or user.number not in self.links:
@@ -446,18 +398,8 @@ class Peer:
         del self.links[user.number]
         if isinstance(user, ReplyLink):
             self.nodes.remove_reply(user)
-            return
-        if isinstance(user, ClientSender):
+        else:
             user.leave()
-        elif isinstance(user, ClientReceiver):
-            self.window_bound.pop(user.number, None)
-            for delivery in user.held:
-                self.account.charge(-_held_bytes(delivery))
-            user.held.clear()
-            for tag in link.take_unsent():
-                if tag:
-                    self.outbox.commands.append(Undelivered(user.path, tag))
-            self.outbox.detach(user.number)
 
     def _end_link(self, user: PeerLink, error: BrokerError, now_ms: int) -> None:
         user.link.detach(user.amqp_error(error, now_ms))
@@ -506,17 +448,16 @@ class Peer:
             return self._perform_for_request(effect, now_ms)
         if isinstance(effect, Deliver):
             assert isinstance(user, ClientReceiver), "deliveries go to receivers"
-            return self._deliver(user, effect)
-        link = user.link
+            return user.deliver(effect)
         if isinstance(effect, SendSettled):
             assert isinstance(user, ClientSender), "sends are senders'"
             user.answer(effect, now_ms)
         elif isinstance(effect, Settled):
-            echo = echo_of(effect.kind) if effect.error is None else Rejected(user.amqp_error(effect.error, now_ms))
-            link.session.settle_sent(effect.delivery_id, echo)
+            assert isinstance(user, ClientReceiver), "settlements are receivers'"
+            user.echo(effect, now_ms)
         elif isinstance(effect, Drained):
             assert isinstance(user, ClientReceiver), "credit is drained from receivers"
-            self._drained(user, effect.number)
+            user.drained(effect.number)
         elif isinstance(effect, Paced):
             assert isinstance(user, ClientSender), "senders are paced"
             user.pace(effect.is_held)
@@ -524,9 +465,9 @@ class Peer:
             self.attaching.accept(user, effect)
             self._handle_events(now_ms)
         elif isinstance(effect, Refused):
-            link.refuse(user.amqp_error(effect.error, now_ms))
-            link.forget_attach()
-            self._forget_link(link)
+            user.link.refuse(user.amqp_error(effect.error, now_ms))
+            user.link.forget_attach()
+            self._forget_link(user.link)
         elif isinstance(effect, Detached):
             if isinstance(user, ClientSender) and user.ending is None:
                 user.begin_to_end(effect.error)
@@ -552,36 +493,6 @@ class Peer:
             if isinstance(user, (RequestLink, ReplyLink)) and user.is_beside(reply):
                 self._end_link(user, effect.error, now_ms)
         return True
-
-    def _deliver(self, receiver: ClientReceiver, effect: Deliver) -> bool:
-        receiver.seen_count += 1
-        link = receiver.link
-        if link.credit <= 0 or receiver.held:
-            # The client took its credit back meanwhile. A locked message goes back; a deleted one must not get lost.
-            if effect.lock_token:
-                return False
-            receiver.held.append(effect)
-            self.account.charge(_held_bytes(effect))
-            return True
-        self._hand_over(receiver, effect)
-        left = receiver.told_limit - receiver.seen_count
-        if left <= receiver.ahead_max // 2 and left < link.credit and not receiver.is_draining:
-            self._tell_credit(receiver)
-        return True
-
-    def _drained(self, receiver: ClientReceiver, number: int) -> None:
-        """The core has nothing more for the credit it was told of, and counts it as used up."""
-        if number != receiver.told_number:
-            return  # it was decided before the client asked once more: that has an answer of its own
-        link = receiver.link
-        is_used_up = receiver.told_limit <= receiver.seen_count
-        receiver.told_limit = receiver.seen_count
-        if not receiver.is_draining or (is_used_up and link.credit > 0):
-            # It changed its mind, or gave more credit than we told the core at once.
-            self._tell_credit(receiver)
-            return
-        receiver.is_draining = False
-        link.drained()
 
     # -- ends -------------------------------------------------------------------------------------------------------
 
@@ -625,7 +536,3 @@ def _connection_options(options: PeerOptions) -> ConnectionOptions:
         sasl_mechanisms=list(sasl.MECHANISMS),
         incoming_window=INCOMING_WINDOW,
     )
-
-
-def _held_bytes(delivery: Deliver) -> int:
-    return delivery.stored.size_bytes + limits.RESIDENT_MESSAGE_BYTES

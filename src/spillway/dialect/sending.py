@@ -69,5 +69,4 @@ class ClientSender(IncomingLink):
         self.outbox.commands.append(Detach(self.number, error))
 
     def leave(self) -> None:
-        """The link has ended."""
         self.outbox.detach(self.number)
