@@ -121,8 +121,10 @@ class SessionReception:
         self._held_elsewhere: list[str] = []
 
     def _workers(self) -> SideBySide:
-        # A batch of a stream is wanted whole. Of a batch read it is not known: the query may have a limit.
-        is_growing = not self._wanted.is_of_stream
+        # A batch of a stream is wanted whole. Of a batch read it is not known: the query may have a limit. Who receives
+        # and deletes has said with maxMessages how many may go.
+        is_bounded = not self._is_locking and self._options.max_messages
+        is_growing = not (self._wanted.is_of_stream or is_bounded)
         return SideBySide(self._work, min(SESSIONS_AT_A_TIME, len(self._wanted.names)), is_growing)
 
     async def next(self) -> list[ReceivedMessage]:
