@@ -193,7 +193,22 @@ class Peer:
         try:
             if self.standing.next_expiry_ms and self.standing.has_expired(now_ms):
                 self._expire_tokens(now_ms)
-            return self._perform(effect, now_ms)
+            user = self.links.get(effect.to)
+            if user is None:
+                return self._perform_for_request(effect, now_ms)
+            # What each message brings is told from here, without a call in between.
+            if isinstance(effect, Deliver):
+                assert isinstance(user, ClientReceiver), "deliveries go to receivers"
+                return user.deliver(effect)
+            if isinstance(effect, SendSettled):
+                assert isinstance(user, ClientSender), "sends are senders'"
+                user.answer(effect, now_ms)
+                return True
+            if isinstance(effect, Settled):
+                assert isinstance(user, ClientReceiver), "settlements are receivers'"
+                user.echo(effect, now_ms)
+                return True
+            return self._perform_for_link(user, effect, now_ms)
         except Exception:
             self._break()
             raise
@@ -442,20 +457,9 @@ class Peer:
 
     # -- effects ----------------------------------------------------------------------------------------------------
 
-    def _perform(self, effect: Effect, now_ms: int) -> bool:
-        user = self.links.get(effect.to)
-        if user is None:
-            return self._perform_for_request(effect, now_ms)
-        if isinstance(effect, Deliver):
-            assert isinstance(user, ClientReceiver), "deliveries go to receivers"
-            return user.deliver(effect)
-        if isinstance(effect, SendSettled):
-            assert isinstance(user, ClientSender), "sends are senders'"
-            user.answer(effect, now_ms)
-        elif isinstance(effect, Settled):
-            assert isinstance(user, ClientReceiver), "settlements are receivers'"
-            user.echo(effect, now_ms)
-        elif isinstance(effect, Drained):
+    def _perform_for_link(self, user: PeerLink, effect: Effect, now_ms: int) -> bool:
+        """What concerns the link itself, not one of its messages."""
+        if isinstance(effect, Drained):
             assert isinstance(user, ClientReceiver), "credit is drained from receivers"
             user.drained(effect.number)
         elif isinstance(effect, Paced):
