@@ -10,19 +10,20 @@ import typer
 import typer.main
 
 from spillway.cli.app import make_app
-from spillway.cli.config_file import (
+from spillway.emulator_config.properties import (
+    CORRELATION_KEYS,
     LOGGING_KEYS,
     NAMESPACE_KEYS,
+    PROPERTIES_OF,
     QUEUE_KEYS,
-    QUEUE_PROPERTIES,
+    RULE_KEYS,
+    RULE_PROPERTIES,
+    SQL_KEYS,
     SUBSCRIPTION_KEYS,
-    SUBSCRIPTION_PROPERTIES,
     TOPIC_KEYS,
-    TOPIC_PROPERTIES,
     USER_CONFIG_KEYS,
-    read_config,
 )
-from spillway.cli.config_rules import CORRELATION_KEYS, RULE_KEYS, RULE_PROPERTIES, SQL_KEYS
+from spillway.emulator_config.reader import read_config
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
@@ -82,13 +83,9 @@ def test_every_option_has_a_help_text(name: str) -> None:
 def test_every_property_of_the_config_file_is_documented() -> None:
     text = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([A-Za-z]+)`", text, flags=re.MULTILINE)
-    properties = {*QUEUE_PROPERTIES, *TOPIC_PROPERTIES, *SUBSCRIPTION_PROPERTIES, *RULE_PROPERTIES}
+    properties = {key for keys in PROPERTIES_OF.values() for key in keys} | {*RULE_PROPERTIES}
     assert sorted(rows) == sorted(properties)
-    for kind, keys in (
-        ("queue", QUEUE_PROPERTIES),
-        ("topic", TOPIC_PROPERTIES),
-        ("subscription", SUBSCRIPTION_PROPERTIES),
-    ):
+    for kind, keys in PROPERTIES_OF.items():
         said = re.findall(rf"^\| `([A-Za-z]+)` \| [^|]*\b{kind}\b", text, flags=re.MULTILINE)
         assert sorted(said) == sorted(keys), kind
     for key in (

@@ -48,8 +48,8 @@ def names(text: str) -> frozenset[str]:
 
 
 EVERY_ROOM = names(
-    "model amqp dialect broker store server admin client syphon paired pages spark airflow lab pytest_plugin cli "
-    "testing"
+    "model amqp dialect broker store server emulator_config admin client syphon paired pages spark airflow lab "
+    "pytest_plugin cli testing"
 )
 ROOMS = {
     "model": Room(is_pure=True),
@@ -58,7 +58,8 @@ ROOMS = {
     "dialect": Room(names("amqp broker model"), is_pure=True),
     "store": Room(names("model"), names("apsw"), in_file=(("asyncpg", "postgres"),)),
     "server": Room(names("model amqp broker dialect store"), names("cryptography uvloop")),
-    "admin": Room(names("broker model"), names("starlette uvicorn h11 wsproto defusedxml")),
+    "emulator_config": Room(names("broker model"), only=(("broker", names("rules")),)),
+    "admin": Room(names("broker emulator_config model"), names("starlette uvicorn h11 wsproto defusedxml")),
     "client": Room(
         names("amqp dialect model"),
         names("wsproto"),
@@ -234,6 +235,10 @@ def test_every_room_is_in_the_table() -> None:
         ("dialect", "import urllib.request", False),
         ("server", "from spillway.store.sqlite import SqliteJournal", True),
         ("server", "from spillway.admin import app", False),
+        ("emulator_config", "from spillway.broker.rules.filters import compile_filter", True),
+        ("emulator_config", "from spillway.broker.effects import Description", False),
+        ("emulator_config", "from spillway.cli.errors import UsageError", False),
+        ("admin", "from spillway.emulator_config.writer import write_config", True),
         ("client", "from spillway.dialect.annotations import LOCKED_UNTIL", True),
         ("client", "from spillway.dialect.peer import Peer", False),
         ("client", "from spillway.dialect import peer", False),

@@ -23,7 +23,7 @@ TESTS_SHOWN: Final = 2
 TITLES: Final = "| module | | tests |\n| --- | --- | --- |\n"
 ROOMS: Final = (
     *("model", "amqp", "dialect", "broker", "store", "server", "admin", "client", "syphon", "paired", "spark"),
-    *("pages", "lab", "pytest_plugin", "airflow", "cli", "testing"),
+    *("emulator_config", "pages", "lab", "pytest_plugin", "airflow", "cli", "testing"),
 )
 # Tests that drive a module without importing it, in the order in which to read them.
 SHOWN_BY: Final[dict[str, str]] = {

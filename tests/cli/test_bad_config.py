@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from spillway.cli.app import main
-from spillway.cli.config_values import OBJECTS_MAX
-from tests.cli.sample_config import SAMPLE
-from tests.cli.test_config_file import correlation, namespaces, queue_file, sql
+from spillway.emulator_config.values import OBJECTS_MAX
+from tests.emulator_config.sample_config import SAMPLE
+from tests.emulator_config.test_reader import correlation, namespaces, queue_file, sql
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
 
 FILE = "Config.json"

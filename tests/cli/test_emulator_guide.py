@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.sample_config import SAMPLE
+from tests.emulator_config.sample_config import SAMPLE
 from tests.tools import js
 from tests.tools.broker_process import BrokerProcess
 

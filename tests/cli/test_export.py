@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from spillway.pytest_plugin import LocalNamespace
-from tests.cli.sample_config import SAMPLE
+from tests.emulator_config.sample_config import SAMPLE
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
 
 

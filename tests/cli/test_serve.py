@@ -27,7 +27,7 @@ from spillway.cli.serve_plan import EntityPlan, ServePlan
 from spillway.cli.serving import names_text
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC
 from spillway.server.memory import memory_mb_default
-from tests.cli.sample_config import SAMPLE
+from tests.emulator_config.sample_config import SAMPLE
 from tests.tools.broker_process import PACKAGE_PARENT, BrokerProcess
 
 READY_S_MAX = 15.0  # alone it takes well under one; the machine of the tests may be busy

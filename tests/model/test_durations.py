@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.admin.durations import duration_text
 from spillway.model.durations import DAY_MS, FOR_EVER, FOR_EVER_DAYS, parse_duration_ms
-from spillway.model.entity import FOR_EVER_MS, parse_setting_ms
+from spillway.model.entity import FOR_EVER_MS, duration_text, parse_setting_ms
 
 
 @pytest.mark.parametrize(
@@ -56,6 +55,12 @@ def test_anything_else_is_no_duration(text: str) -> None:
 def test_a_setting_is_above_zero(text: str) -> None:
     with pytest.raises(ValueError):
         parse_setting_ms(text)
+
+
+def test_how_a_setting_is_written() -> None:
+    assert duration_text(FOR_EVER_MS) == FOR_EVER
+    assert duration_text(DAY_MS) == "P1D"
+    assert duration_text(61_500) == "PT1M1.5S"
 
 
 @given(st.integers(1, FOR_EVER_DAYS * DAY_MS - 1))

@@ -10,11 +10,20 @@ from xml.etree.ElementTree import Element
 
 from spillway.admin.access import ELEMENT, access_rules_xml, read_access_rules
 from spillway.admin.atom import children_of, description_xml, tag, text_of
-from spillway.admin.durations import NEVER, duration_text, moment_text, time_span_text
+from spillway.admin.durations import NEVER, moment_text, time_span_text
 from spillway.admin.faults import MORE, Fault, bad_request, bad_value, unserved
 from spillway.broker.effects import Description
 from spillway.model import limits
-from spillway.model.entity import FOR_EVER_MS, QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, parse_setting_ms, statuses_of
+from spillway.model.entity import (
+    FOR_EVER_MS,
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    EntitySettings,
+    duration_text,
+    parse_setting_ms,
+    statuses_of,
+)
 
 OLD_VERSION: Final = "2017-04"
 FILTER_COUNTS_SINCE: Final = "2024-05"

@@ -1,27 +1,12 @@
-"""How the administration API writes times and durations: ISO 8601, with .NET's idea of "for ever"."""
+"""How the administration API writes times: ISO 8601, and .NET's time spans in error texts."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from spillway.model.durations import DAY_MS, FOR_EVER
-from spillway.model.entity import FOR_EVER_MS
+from spillway.model.durations import DAY_MS
 
 NEVER: Final = "0001-01-01T00:00:00"  # .NET's earliest time
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def duration_text(duration_ms: int) -> str:
-    """As .NET's XmlConvert writes a time span: days, hours, minutes, seconds, without those that are zero."""
-    if duration_ms == FOR_EVER_MS:
-        return FOR_EVER
-    days, rest = divmod(duration_ms, DAY_MS)
-    hours, rest = divmod(rest, 3_600_000)
-    minutes, rest = divmod(rest, 60_000)
-    seconds, ms = divmod(rest, 1_000)
-    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
-    if seconds or ms:
-        time += f"{seconds}" + (f".{ms:03d}".rstrip("0") if ms else "") + "S"
-    return "P" + (f"{days}D" if days else "") + (f"T{time}" if time else "")
 
 
 def time_span_text(duration_ms: int) -> str:

@@ -9,6 +9,8 @@ from spillway.admin.faults import bad_request
 from spillway.model.rule_values import DURATION, GUID, STRING, RuleValue
 from spillway.model.rules import (
     DEFAULT_RULE,
+    FALSE_EXPRESSION,
+    TRUE_EXPRESSION,
     CorrelationFilter,
     FalseFilter,
     Rule,
@@ -20,8 +22,6 @@ from spillway.model.rules import (
 
 XML_SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 SERIALIZATION: Final = "http://schemas.microsoft.com/2003/10/Serialization/"  # .NET's own types
-TRUE_EXPRESSION: Final = "1=1"
-FALSE_EXPRESSION: Final = "1=0"
 PAIR: Final = "KeyValueOfstringanyType"
 CORRELATION_FIELDS: Final = (
     ("CorrelationId", "correlation_id"),

@@ -154,7 +154,7 @@ def make_plan(
 
 
 def parse_namespaces(values: list[str]) -> dict[str, int]:
-    from spillway.cli.config_file import namespace_name_problem
+    from spillway.model.namespaces import namespace_name_problem
 
     ports: dict[str, int] = {}
     seen: dict[str, str] = {}
@@ -214,8 +214,7 @@ def check_ports_differ(ports: dict[str, int], also_listen: list[int]) -> None:
 
 def plan_entities(queues: list[str], topics: list[str], subscriptions: list[str]) -> list[EntityPlan]:
     """What the options ask for in every namespace."""
-    from spillway.cli.config_file import entity_name_problem
-    from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_name_problem
+    from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, entity_name_problem, subscription_name_problem
     from spillway.model.entity import subscription_path as path_of
 
     plans: list[EntityPlan] = []
@@ -267,9 +266,13 @@ def check_host(host: str, is_development: bool) -> None:
 
 def read_entities(path: Path, ports: dict[str, int], warnings: list[str]) -> dict[str, list[EntityPlan]]:
     """By namespace, what the file asks for. Without --namespace its one namespace is served on the usual port."""
-    from spillway.cli.config_file import read_config
+    from spillway.emulator_config.reader import read_config
+    from spillway.emulator_config.values import ConfigError
 
-    config = read_config(path)
+    try:
+        config = read_config(path)
+    except ConfigError as error:
+        raise UsageError(*error.lines) from None
     warnings += config.warnings
     names = [namespace.name for namespace in config.namespaces]
     if not ports:

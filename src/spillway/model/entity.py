@@ -5,7 +5,7 @@ from typing import Final
 
 from spillway.model import limits
 from spillway.model.access import AccessRule, access_rule_from_plain
-from spillway.model.durations import DAY_MS, FOR_EVER_DAYS, parse_duration_ms
+from spillway.model.durations import DAY_MS, FOR_EVER, FOR_EVER_DAYS, parse_duration_ms
 from spillway.model.rules import Rule, rule_from_plain
 
 QUEUE: Final = "queue"
@@ -96,6 +96,13 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def entity_name_problem(name: str) -> str | None:
+    """What is wrong with the name of a queue or topic, or None."""
+    if split_subscription(name)[0]:
+        return "a name without '/Subscriptions/', which leads to the subscriptions of a topic"
+    return name_problem(name)
+
+
 def statuses_of(kind: str) -> tuple[str, ...]:
     """What the status of such an entity can be. Nobody receives from a topic."""
     if kind == TOPIC:
@@ -109,6 +116,20 @@ def parse_setting_ms(text: str) -> int:
     if total_ms <= 0:  # zero would be taken for for ever
         raise ValueError(text)
     return FOR_EVER_MS if total_ms >= FOR_EVER_DAYS * DAY_MS else total_ms
+
+
+def duration_text(duration_ms: int) -> str:
+    """The setting as .NET's XmlConvert writes a time span: days, hours, minutes, seconds, but none that is zero."""
+    if duration_ms == FOR_EVER_MS:
+        return FOR_EVER
+    days, rest = divmod(duration_ms, DAY_MS)
+    hours, rest = divmod(rest, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    seconds, ms = divmod(rest, 1_000)
+    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
+    if seconds or ms:
+        time += f"{seconds}" + (f".{ms:03d}".rstrip("0") if ms else "") + "S"
+    return "P" + (f"{days}D" if days else "") + (f"T{time}" if time else "")
 
 
 class EntitySettings:

@@ -20,6 +20,9 @@ RULE_BYTES: Final = 2_000
 RULE_CHAR_BYTES: Final = 8
 
 DEFAULT_RULE: Final = "$Default"
+# The SQL by which the service describes the two filters that have none of their own.
+TRUE_EXPRESSION: Final = "1=1"
+FALSE_EXPRESSION: Final = "1=0"
 
 _TRUE: Final = "true"
 _FALSE: Final = "false"

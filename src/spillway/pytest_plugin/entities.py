@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from spillway.admin.atom import ATOM, SCHEMA_INSTANCE, SERVICE_BUS, tag
 from spillway.admin.descriptions import NAMES
-from spillway.admin.durations import duration_text
 from spillway.admin.faults import Fault
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.paths import parse_target
 from spillway.admin.service import Call, Service
-from spillway.model.entity import SUBSCRIPTION
+from spillway.model.entity import SUBSCRIPTION, duration_text
 from spillway.model.rules import DEFAULT_RULE
 
 API_VERSION: Final = "api-version=2021-05"

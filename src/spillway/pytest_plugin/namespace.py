@@ -13,6 +13,7 @@ from spillway.broker.effects import Descriptions
 from spillway.client import OutgoingMessage, ReceivedMessage
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
 from spillway.model.faults import Fault
+from spillway.model.namespaces import namespace_name_problem
 from spillway.model.quotas import Quotas
 from spillway.pytest_plugin.certificates import shared_certificates
 from spillway.pytest_plugin.faults import LocalFaults
@@ -56,8 +57,6 @@ class LocalNamespace:
 
     def __init__(self, name: str = DEFAULT_NAME, *, limits: Mapping[str, int] | None = None) -> None:
         """`limits` are those of `spillway serve --limit`: `{"operations-per-second": 5}` throttles."""
-        from spillway.cli.config_file import namespace_name_problem
-
         problem = namespace_name_problem(name)
         if problem is not None:
             raise ValueError(f"a namespace's name is {problem}; this one is {name!r}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from spillway.cli.errors import UsageError
+from spillway.model.entity import FOR_EVER_MS, parse_setting_ms
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024  # 100,000 queues, each with all its properties, fit in
 OBJECTS_MAX: Final = 500_000  # 100,000 queues and their properties; a file of empty ones would cost a gigabyte
@@ -15,8 +15,12 @@ VALUE_CHARS_MAX: Final = 60
 SECRET_WORDS: Final = ("key", "secret", "password", "token", "signature", "connectionstring")
 
 
-class ConfigError(UsageError):
+class ConfigError(Exception):
     """A file that cannot be used; one line for each mistake in it."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 def read_text(path: Path) -> str:
@@ -180,8 +184,6 @@ class Values:
         span: str,
     ) -> int:
         """Milliseconds; `high_ms` None allows for ever, which is 0 (`model.entity.FOR_EVER_MS`)."""
-        from spillway.model.entity import FOR_EVER_MS, parse_setting_ms
-
         if key not in properties:
             return default_ms
         value = properties[key]

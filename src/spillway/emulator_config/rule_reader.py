@@ -1,44 +1,34 @@
 """The rules of a subscription in `Config.json`: filters and actions, tried before anything is started."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from spillway.cli.config_values import JsonObject, Values, is_secret, key_shown, one_line
+from spillway.broker.rules.actions import compile_action
+from spillway.broker.rules.filters import compile_filter
+from spillway.emulator_config.properties import (
+    CORRELATION_KEYS,
+    CORRELATION_TEXTS,
+    RULE_KEYS,
+    RULE_PROPERTIES,
+    SQL_KEYS,
+)
+from spillway.emulator_config.values import JsonObject, Values, is_secret, key_shown, one_line
+from spillway.model.errors import BrokerError
+from spillway.model.rule_values import RuleValue, rule_value
+from spillway.model.rules import CorrelationFilter, Rule, RuleFilter, SqlAction, SqlFilter, rule_name_problem
 
-if TYPE_CHECKING:
-    from spillway.model.errors import BrokerError
-    from spillway.model.rule_values import RuleValue
-    from spillway.model.rules import CorrelationFilter, Rule, RuleFilter, SqlAction, SqlFilter
-
-RULE_KEYS: Final = ("Name", "Properties")
-RULE_PROPERTIES: Final = ("FilterType", "CorrelationFilter", "SqlFilter", "Action")
-SQL_KEYS: Final = ("SqlExpression",)
-# Each with the name it has in `model.rules.CorrelationFilter`.
-CORRELATION_TEXTS: Final = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "label",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "SessionId": "session_id",
-    "To": "to",
-}
-CORRELATION_KEYS: Final = (*CORRELATION_TEXTS, "Properties")
 # By FilterType: the member that has the filter.
 FILTER_MEMBERS: Final = {"Sql": "SqlFilter", "Correlation": "CorrelationFilter"}
 AT_LEAST_ONE: Final = f"at least one of {', '.join(CORRELATION_KEYS)}"
 
 
-def read_rules(values: Values, items: list[object], at: str) -> "list[Rule]":
+def read_rules(values: Values, items: list[object], at: str) -> list[Rule]:
     """The rules that can be read; the others are among the mistakes."""
     names: dict[str, str] = {}
     found = [_read_rule(values, item, f"{at}[{index}]", names) for index, item in enumerate(items)]
     return [rule for rule in found if rule is not None]
 
 
-def _read_rule(values: Values, value: object, at: str, names: dict[str, str]) -> "Rule | None":
-    from spillway.model.rules import Rule, rule_name_problem
-
+def _read_rule(values: Values, value: object, at: str, names: dict[str, str]) -> Rule | None:
     rule = values.members(value, at, RULE_KEYS, required=RULE_KEYS)
     name = values.name(rule, at, names, rule_name_problem)
     if "Properties" not in rule:
@@ -51,7 +41,7 @@ def _read_rule(values: Values, value: object, at: str, names: dict[str, str]) ->
     return None if rule_filter is None else Rule(name, rule_filter, action, 0)
 
 
-def _read_filter(values: Values, properties: dict[str, object], at: str) -> "RuleFilter | None":
+def _read_filter(values: Values, properties: dict[str, object], at: str) -> RuleFilter | None:
     if "FilterType" not in properties:
         return None
     kind = properties["FilterType"]
@@ -73,11 +63,7 @@ def _read_filter(values: Values, properties: dict[str, object], at: str) -> "Rul
 # -- SQL --------------------------------------------------------------------------------------------------------------
 
 
-def _read_sql_filter(values: Values, value: object, at: str) -> "SqlFilter | None":
-    from spillway.broker.rules.filters import compile_filter
-    from spillway.model.errors import BrokerError
-    from spillway.model.rules import SqlFilter
-
+def _read_sql_filter(values: Values, value: object, at: str) -> SqlFilter | None:
     expression = _expression(values, value, at)
     if expression is None:
         return None
@@ -90,11 +76,7 @@ def _read_sql_filter(values: Values, value: object, at: str) -> "SqlFilter | Non
     return made
 
 
-def _read_action(values: Values, properties: dict[str, object], at: str) -> "SqlAction | None":
-    from spillway.broker.rules.actions import compile_action
-    from spillway.model.errors import BrokerError
-    from spillway.model.rules import SqlAction
-
+def _read_action(values: Values, properties: dict[str, object], at: str) -> SqlAction | None:
     if properties.get("Action") is None:
         return None
     at = f"{at}.Action"
@@ -117,7 +99,7 @@ def _expression(values: Values, value: object, at: str) -> str | None:
     return values.text(found, at, "SqlExpression")
 
 
-def _refuse_sql(values: Values, at: str, expression: str, allowed: str, error: "BrokerError") -> None:
+def _refuse_sql(values: Values, at: str, expression: str, allowed: str, error: BrokerError) -> None:
     """The parser names the token that it could not read: not if that may be a secret."""
     at = f"{at}.SqlExpression"
     why = "" if is_secret("", expression) else f": {one_line(error.description)}"
@@ -127,11 +109,7 @@ def _refuse_sql(values: Values, at: str, expression: str, allowed: str, error: "
 # -- correlation ------------------------------------------------------------------------------------------------------
 
 
-def _read_correlation(values: Values, value: object, at: str) -> "CorrelationFilter | None":
-    from spillway.broker.rules.filters import compile_filter
-    from spillway.model.errors import BrokerError
-    from spillway.model.rules import CorrelationFilter
-
+def _read_correlation(values: Values, value: object, at: str) -> CorrelationFilter | None:
     problems_before = len(values.problems)
     found = values.members(value, at, CORRELATION_KEYS)
     made = CorrelationFilter()
@@ -157,10 +135,7 @@ def _read_correlation(values: Values, value: object, at: str) -> "CorrelationFil
     return made
 
 
-def _read_properties(values: Values, value: object, at: str) -> "dict[str, RuleValue]":
-    from spillway.model.errors import BrokerError
-    from spillway.model.rule_values import rule_value
-
+def _read_properties(values: Values, value: object, at: str) -> dict[str, RuleValue]:
     if value is None:
         return {}
     if not isinstance(value, JsonObject):

@@ -6,78 +6,48 @@ line: file, JSON path, value, what is allowed. All of them are found in one go, 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from spillway.cli.config_forwards import Forwards
-from spillway.cli.config_rules import read_rules
-from spillway.cli.config_values import ConfigError, JsonObject, Values, parse_json, read_text, shown
-
-if TYPE_CHECKING:
-    from spillway.model.entity import EntitySettings
+from spillway.emulator_config.entities import EntityConfig, NamespaceConfig
+from spillway.emulator_config.forwards import Forwards
+from spillway.emulator_config.properties import (
+    LOGGING_KEYS,
+    LOGGING_TYPES,
+    NAMESPACE_KEYS,
+    PROPERTIES_OF,
+    QUEUE_KEYS,
+    ROOT_KEYS,
+    SUBSCRIPTION_KEYS,
+    TOPIC_KEYS,
+    USER_CONFIG_KEYS,
+)
+from spillway.emulator_config.rule_reader import read_rules
+from spillway.emulator_config.values import ConfigError, JsonObject, Values, parse_json, read_text, shown
+from spillway.model import limits
+from spillway.model.entity import (
+    QUEUE,
+    SUBSCRIPTION,
+    SUBSCRIPTIONS,
+    TOPIC,
+    EntitySettings,
+    entity_key,
+    entity_name_problem,
+    subscription_name_problem,
+    subscription_path,
+)
+from spillway.model.namespaces import namespace_name_problem
+from spillway.model.rules import default_rule
 
 PROBLEMS_SHOWN_MAX: Final = 20
-NAMESPACE_CHARS_MAX: Final = 50  # Azure's limit; the name is also a directory's
-NAMESPACE_NAMES_RESERVED: Final = ("lock", "tls")  # beside the namespaces in the data directory
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
 DAY_MS: Final = 24 * 60 * MINUTE_MS
 
-ROOT_KEYS: Final = ("UserConfig",)
-USER_CONFIG_KEYS: Final = ("Namespaces", "Logging")
-NAMESPACE_KEYS: Final = ("Name", "Queues", "Topics")
-QUEUE_KEYS: Final = ("Name", "Properties")
-TOPIC_KEYS: Final = ("Name", "Properties", "Subscriptions")
-SUBSCRIPTION_KEYS: Final = ("Name", "Properties", "Rules")
-LOGGING_KEYS: Final = ("Type",)
-LOGGING_TYPES: Final = ("File", "Console", "File,Console")
-QUEUE_PROPERTIES: Final = (
-    "DeadLetteringOnMessageExpiration",
-    "DefaultMessageTimeToLive",
-    "DuplicateDetectionHistoryTimeWindow",
-    "ForwardDeadLetteredMessagesTo",
-    "ForwardTo",
-    "LockDuration",
-    "MaxDeliveryCount",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "RequiresSession",
-)
-TOPIC_PROPERTIES: Final = (
-    "DefaultMessageTimeToLive",
-    "DuplicateDetectionHistoryTimeWindow",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-)
-SUBSCRIPTION_PROPERTIES: Final = (
-    "DeadLetteringOnMessageExpiration",
-    "DefaultMessageTimeToLive",
-    "ForwardDeadLetteredMessagesTo",
-    "ForwardTo",
-    "LockDuration",
-    "MaxDeliveryCount",
-    "RequiresSession",
-)
-
 # What the emulator takes where a file says nothing.
 DEFAULT_TIME_TO_LIVE_MS: Final = 60 * MINUTE_MS
 DEFAULT_LOCK_DURATION_MS: Final = MINUTE_MS
 DEFAULT_MAX_DELIVERY_COUNT: Final = 3
-
-
-@dataclass(frozen=True)
-class EntityConfig:
-    """A queue, topic or subscription. Settings without rules: the file says nothing about a subscription's rules."""
-
-    kind: str
-    path: str
-    settings: "EntitySettings"
-
-
-@dataclass(frozen=True)
-class NamespaceConfig:
-    name: str
-    entities: list[EntityConfig]  # a topic before its subscriptions
 
 
 @dataclass(frozen=True)
@@ -98,27 +68,6 @@ def read_config(path: Path) -> EmulatorConfig:
             lines.append(f"{path}: and {len(values.problems) - len(lines)} more mistakes")
         raise ConfigError(*lines)
     return EmulatorConfig(namespaces, values.warnings)
-
-
-def namespace_name_problem(name: str) -> str | None:
-    """What is wrong with a namespace's name, or None. It becomes a host label and a directory."""
-    allowed = f"letters, digits and '-', a letter or digit first and last, at most {NAMESPACE_CHARS_MAX} characters"
-    if not name or len(name) > NAMESPACE_CHARS_MAX or not name.isascii():
-        return allowed
-    if not (name[0].isalnum() and name[-1].isalnum() and name.replace("-", "").isalnum()):
-        return allowed
-    if name.lower() in NAMESPACE_NAMES_RESERVED:
-        return f"any but {' and '.join(NAMESPACE_NAMES_RESERVED)}, which the data directory has of its own"
-    return None
-
-
-def entity_name_problem(name: str) -> str | None:
-    """What is wrong with the name of a queue or topic, or None."""
-    from spillway.model.entity import name_problem, split_subscription
-
-    if split_subscription(name)[0]:
-        return "a name without '/Subscriptions/', which leads to the subscriptions of a topic"
-    return name_problem(name)
 
 
 class _Reader:
@@ -152,8 +101,6 @@ class _Reader:
             self.values.problem(f"{at}.Type", logging["Type"], " or ".join(LOGGING_TYPES))
 
     def namespace(self, value: object, at: str, names: dict[str, str]) -> NamespaceConfig:
-        from spillway.model.entity import SUBSCRIPTION, entity_key
-
         values = self.values
         self.forwards = Forwards(values)
         namespace = values.members(value, at, NAMESPACE_KEYS, required=("Name",))
@@ -168,20 +115,16 @@ class _Reader:
         return NamespaceConfig(name, entities)
 
     def queue(self, value: object, at: str, paths: dict[str, str]) -> EntityConfig:
-        from spillway.model.entity import QUEUE
-
         queue = self.values.members(value, at, QUEUE_KEYS, required=("Name",))
         path = self.values.name(queue, at, paths, entity_name_problem)
-        return EntityConfig(QUEUE, path, self.settings(queue, at, QUEUE_PROPERTIES, path))
+        return EntityConfig(QUEUE, path, self.settings(queue, at, PROPERTIES_OF[QUEUE], path))
 
     def topic(self, value: object, at: str, paths: dict[str, str]) -> list[EntityConfig]:
         """The topic, then its subscriptions."""
-        from spillway.model.entity import TOPIC
-
         values = self.values
         topic = values.members(value, at, TOPIC_KEYS, required=("Name",))
         path = values.name(topic, at, paths, entity_name_problem)
-        entities = [EntityConfig(TOPIC, path, self.settings(topic, at, TOPIC_PROPERTIES, path))]
+        entities = [EntityConfig(TOPIC, path, self.settings(topic, at, PROPERTIES_OF[TOPIC], path))]
         at = f"{at}.Subscriptions"
         items = values.array(topic.get("Subscriptions", []), at)
         for index, item in enumerate(items):
@@ -189,9 +132,6 @@ class _Reader:
         return entities
 
     def subscription(self, value: object, at: str, topic: str, paths: dict[str, str]) -> EntityConfig:
-        from spillway.model.entity import SUBSCRIPTION, SUBSCRIPTIONS, subscription_name_problem, subscription_path
-        from spillway.model.rules import default_rule
-
         def problem(name: str) -> str | None:
             return subscription_name_problem(subscription_path("topic", name))
 
@@ -199,17 +139,14 @@ class _Reader:
         subscription = values.members(value, at, SUBSCRIPTION_KEYS, required=("Name",))
         name = values.name(subscription, at, paths, problem, prefix=topic + SUBSCRIPTIONS)
         path = subscription_path(topic, name)
-        settings = self.settings(subscription, at, SUBSCRIPTION_PROPERTIES, path)
+        settings = self.settings(subscription, at, PROPERTIES_OF[SUBSCRIPTION], path)
         if "Rules" in subscription:
             items = values.array(subscription["Rules"], f"{at}.Rules")
             settings.rules = read_rules(values, items, f"{at}.Rules") or [default_rule(0)]
         return EntityConfig(SUBSCRIPTION, path, settings)
 
-    def settings(self, entity: dict[str, object], at: str, keys: tuple[str, ...], path: str) -> "EntitySettings":
+    def settings(self, entity: dict[str, object], at: str, keys: tuple[str, ...], path: str) -> EntitySettings:
         """What a kind of entity has no key for keeps its default."""
-        from spillway.model import limits
-        from spillway.model.entity import EntitySettings
-
         values = self.values
         at = f"{at}.Properties"
         properties = values.members(entity.get("Properties", JsonObject([])), at, keys)

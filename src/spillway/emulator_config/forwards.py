@@ -1,12 +1,10 @@
 """Where the entities of a configuration file forward to: queues and topics of the same namespace in the same file."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from spillway.cli.config_values import Values
-
-if TYPE_CHECKING:
-    from spillway.model.entity import EntitySettings
+from spillway.emulator_config.values import Values
+from spillway.model.entity import EntitySettings, entity_key, split_subscription
 
 FORWARD_TO: Final = "ForwardTo"
 FORWARD_DEAD_LETTERS_TO: Final = "ForwardDeadLetteredMessagesTo"
@@ -28,7 +26,7 @@ class Forwards:
     values: Values
     read: list[Forward] = field(default_factory=list)
 
-    def take(self, settings: "EntitySettings", properties: dict[str, object], at: str, path: str) -> None:
+    def take(self, settings: EntitySettings, properties: dict[str, object], at: str, path: str) -> None:
         settings.forward_to = self._text(properties, at, FORWARD_TO, path)
         settings.forward_dead_letters_to = self._text(properties, at, FORWARD_DEAD_LETTERS_TO, path)
         if settings.forward_to and settings.requires_session:
@@ -43,8 +41,6 @@ class Forwards:
 
     def check(self, names: set[str]) -> None:
         """`names` are the keys of all queues and topics."""
-        from spillway.model.entity import entity_key, split_subscription
-
         for forward in self.read:
             key = entity_key(forward.target)
             topic = split_subscription(forward.path)[0]

@@ -3,10 +3,12 @@
 import math
 from typing import Any, Final
 
-from spillway.admin.rules import CORRELATION_FIELDS, FALSE_EXPRESSION, TRUE_EXPRESSION
+from spillway.emulator_config.properties import CORRELATION_TEXTS
 from spillway.model.rule_values import STRING, RuleValue
 from spillway.model.rules import (
     DEFAULT_RULE,
+    FALSE_EXPRESSION,
+    TRUE_EXPRESSION,
     CorrelationFilter,
     FalseFilter,
     Rule,
@@ -45,7 +47,7 @@ def rule_problem(rule: Rule) -> str | None:
         if getattr(part, "parameters", None):
             return "Config.json has no parameters of SQL expressions"
     if isinstance(rule.filter, CorrelationFilter):
-        if any(getattr(rule.filter, name) == "" for _, name in CORRELATION_FIELDS):
+        if any(getattr(rule.filter, name) == "" for name in CORRELATION_TEXTS.values()):
             return "Config.json cannot ask for an empty text"
         for name, value in rule.filter.properties.items():
             if plain_value(value) is None:
@@ -62,7 +64,7 @@ def rule_of(rule: Rule) -> dict[str, Any]:
 
 def filter_of(wanted: RuleFilter) -> dict[str, Any]:
     if isinstance(wanted, CorrelationFilter):
-        texts = {key: getattr(wanted, name) for key, name in sorted(CORRELATION_FIELDS)}
+        texts = {key: getattr(wanted, name) for key, name in CORRELATION_TEXTS.items()}
         said: dict[str, Any] = {key: text for key, text in texts.items() if text is not None}
         if wanted.properties:
             said["Properties"] = {name: plain_value(value) for name, value in wanted.properties.items()}
