@@ -48,11 +48,12 @@ def names(text: str) -> frozenset[str]:
 
 
 EVERY_ROOM = names(
-    "model amqp dialect broker store server emulator_config admin client syphon paired pages spark airflow lab "
+    "model loops amqp dialect broker store server emulator_config admin client syphon paired pages spark airflow lab "
     "pytest_plugin cli testing"
 )
 ROOMS = {
     "model": Room(is_pure=True),
+    "loops": Room(),
     "amqp": Room(is_pure=True),
     "broker": Room(names("model"), in_file=(("lark", "grammar"),), is_pure=True),
     "dialect": Room(names("amqp broker model"), is_pure=True),
@@ -67,10 +68,10 @@ ROOMS = {
         in_file=(("azure", "entra"),),
     ),
     "syphon": Room(names("client model")),
-    "paired": Room(names("model syphon"), names("azure")),
+    "paired": Room(names("loops model syphon"), names("azure")),
     "pages": Room(),
     "spark": Room(
-        names("client paired syphon pages model amqp dialect"),
+        names("client paired syphon pages loops model amqp dialect"),
         names("pyspark pyarrow pandas"),
         only=(
             ("amqp", names("types message codec errors")),
@@ -253,6 +254,9 @@ def test_every_room_is_in_the_table() -> None:
         ("paired", "from spillway.syphon.standing import Syphon", True),
         ("syphon", "from spillway.client import connect", True),
         ("syphon", "import azure.servicebus", False),
+        ("paired", "from spillway.loops.loop_thread import LoopThread", True),
+        ("broker", "from spillway.loops.loop_thread import LoopThread", False),
+        ("loops", "from spillway.model import limits", False),
         ("syphon", "from spillway.spark.platform.access import Access", False),
         ("syphon", "from spillway.paired import events", False),
         ("client", "from spillway.syphon.policy import BackOff", False),

@@ -23,7 +23,7 @@ TESTS_SHOWN: Final = 2
 TITLES: Final = "| module | | tests |\n| --- | --- | --- |\n"
 ROOMS: Final = (
     *("model", "amqp", "dialect", "broker", "store", "server", "admin", "client", "syphon", "paired", "spark"),
-    *("emulator_config", "pages", "lab", "pytest_plugin", "airflow", "cli", "testing"),
+    *("emulator_config", "loops", "pages", "lab", "pytest_plugin", "airflow", "cli", "testing"),
 )
 # Tests that drive a module without importing it, in the order in which to read them.
 SHOWN_BY: Final[dict[str, str]] = {
@@ -98,10 +98,10 @@ SHOWN_BY: Final[dict[str, str]] = {
     "paired.errors": "paired/test_failing_over",
     "paired.factory": "paired/test_pairing paired/test_closing",
     "paired.lifetime": "paired/test_closing paired/test_syphon",
-    "paired.loop_thread": "paired/test_sync paired/test_forking",
     "paired.manager": "paired/test_preflight paired/test_pairing",
     "paired.options": "paired/test_parameters paired/test_pairing",
     "paired.pools": "paired/test_many_sends paired/test_closing",
+    "paired.process_loop": "paired/test_forking paired/test_sync",
     "server.files": "server/test_keys",
     "server.lobby": "server/test_listener hostile/test_stalled",
     "server.tokens": "admin/test_tokens_by_the_wall_clock",

@@ -20,6 +20,9 @@ from spillway.model.namespaces import namespace_name_problem
 from spillway.model.rules import CorrelationFilter, SqlFilter, TrueFilter
 from tests.emulator_config.sample_config import SAMPLE
 
+QUEUE_PROPERTIES = PROPERTIES_OF[QUEUE]
+TOPIC_PROPERTIES = PROPERTIES_OF[TOPIC]
+SUBSCRIPTION_PROPERTIES = PROPERTIES_OF[SUBSCRIPTION]
 QUEUE_AT = "$.UserConfig.Namespaces[0].Queues[0]"
 PROPERTIES_AT = f"{QUEUE_AT}.Properties"
 TOPIC_AT = "$.UserConfig.Namespaces[0].Topics[0]"
@@ -274,7 +277,7 @@ NAMESPACE_NAME = "allowed: letters, digits and '-', a letter or digit first and 
         ),
         (
             namespaces({"Name": "n", "Queues": [{"Name": "q", "Properties": []}]}),
-            f"{PROPERTIES_AT}: []: allowed: an object with {', '.join(PROPERTIES_OF[QUEUE])}",
+            f"{PROPERTIES_AT}: []: allowed: an object with {', '.join(QUEUE_PROPERTIES)}",
         ),
         (
             namespaces({"Name": "n", "Queues": [{"Name": "x"}], "Topics": [{"Name": "X"}]}),
@@ -316,7 +319,7 @@ FORWARD = '"q": allowed: a queue or topic of this namespace in this file'
         ),
         (
             topic_file(Properties={"LockDuration": "PT1M"}),
-            f'.Properties.LockDuration: "PT1M": allowed: no such key; the keys here are {", ".join(PROPERTIES_OF[TOPIC])}',
+            f'.Properties.LockDuration: "PT1M": allowed: no such key; the keys here are {", ".join(TOPIC_PROPERTIES)}',
         ),
         (topic_file(Subscriptions={}), ".Subscriptions: an object: allowed: an array"),
         (topic_file(Subscriptions=[{}]), ".Subscriptions[0].Name: missing: it is required"),
@@ -345,7 +348,7 @@ FORWARD = '"q": allowed: a queue or topic of this namespace in this file'
         (
             subscription_file(Properties={"RequiresDuplicateDetection": False}),
             ".Subscriptions[0].Properties.RequiresDuplicateDetection: false: "
-            f"allowed: no such key; the keys here are {', '.join(PROPERTIES_OF[SUBSCRIPTION])}",
+            f"allowed: no such key; the keys here are {', '.join(SUBSCRIPTION_PROPERTIES)}",
         ),
         (subscription_file(Rules={}), ".Subscriptions[0].Rules: an object: allowed: an array"),
     ],
@@ -484,7 +487,7 @@ def test_a_secret_in_an_expression_is_not_printed_token_by_token(path: Path) -> 
 
 def test_an_unknown_property_lists_the_known_ones(path: Path) -> None:
     [line] = mistakes(path, queue_file(LockDurationn="PT1M"))
-    keys = ", ".join(PROPERTIES_OF[QUEUE])
+    keys = ", ".join(QUEUE_PROPERTIES)
     assert line == f'{PROPERTIES_AT}.LockDurationn: "PT1M": allowed: no such key; the keys here are {keys}'
 
 
@@ -612,7 +615,7 @@ JSON = st.recursive(
 @given(
     value=JSON,
     place=st.sampled_from(
-        ["root", "user", "namespace", "queue", "properties", "name", *PROPERTIES_OF[QUEUE], "topic", "subscription", "rule"]
+        ["root", "user", "namespace", "queue", "properties", "name", *QUEUE_PROPERTIES, "topic", "subscription", "rule"]
         + ["rules", "filter", "sql", "action", "correlation", "values"]
     ),
 )

@@ -112,7 +112,6 @@ def deep(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatedNumbers]:
     monkeypatch.setattr(parallel, "core_count", lambda: 8)
     yield numbers
     pool.close()
-    pool.loop.close()
 
 
 def test_a_deep_entity_is_browsed_by_several_tasks_unless_it_is_said_how_many(deep: StatedNumbers) -> None:
@@ -140,7 +139,6 @@ def test_receivers_are_as_many_as_have_something_to_do(deep: StatedNumbers) -> N
             return len(pool.run(plan(CountedPool(pool, Operations()), options, options.entities, count)))
         finally:
             pool.close()
-            pool.loop.close()
 
     assert [receivers(count) for count in (1_000, 10_000, 40_000, 0)] == [1, 2, 3, 3]
     assert receivers(10_000, partitions="5") == 5

@@ -72,7 +72,6 @@ def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield use
     for pool in made:
         pool.close()
-        pool.loop.close()
 
 
 @pytest.mark.parametrize("keeps_numbers", [True, False])

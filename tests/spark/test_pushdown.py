@@ -227,7 +227,6 @@ def test_numbers_far_apart_are_read_by_themselves(monkeypatch: pytest.MonkeyPatc
     assert rows == [7, 8, 12_000, 19_999]
     assert numbers.requests - planned <= 6 and planned < 40
     pool.close()
-    pool.loop.close()
 
 
 def test_a_time_is_found_by_halving_and_a_clock_that_was_set_back_is_allowed_for(
@@ -258,7 +257,6 @@ def test_a_time_is_found_by_halving_and_a_clock_that_was_set_back_is_allowed_for
         assert end - start < 4 * CLOCK_STEP_MS // 1_000 + count_s
         assert numbers.requests - before < 90
     pool.close()
-    pool.loop.close()
 
 
 CONDITIONS = {

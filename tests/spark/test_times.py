@@ -29,7 +29,6 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatedNumbers]:
     monkeypatch.setattr(browse, "connection_pool", lambda: pool)
     yield made
     pool.close()
-    pool.loop.close()
 
 
 def batch(entity: str, **given: str) -> list[int]:

@@ -35,7 +35,7 @@ from spillway.paired import (
 )
 from spillway.paired.attempts import State
 from spillway.paired.factory import split_subscription
-from spillway.paired.loop_thread import LOOP, Front
+from spillway.paired.process_loop import LOOP, Front
 
 __all__ = [
     "BacklogUnavailableError",

@@ -5,15 +5,15 @@ loop: nothing here needs the caller's loop to go on.
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import wait
 from typing import Any, Final, Self, TypeVar
 
 from spillway.broker.commands import Request
 from spillway.broker.effects import Answer, Failed
 from spillway.cli.administration import administer
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
+from spillway.loops.loop_thread import LoopThread
 from spillway.model.entity import dead_letter_path
 from spillway.model.quotas import Quotas
 from spillway.server.clock import Clock, MovableClock
@@ -45,44 +45,35 @@ class HostedNamespace:
         self._journal = journal or MemoryJournal()
         self._make_clock = make_clock
         self._options = ServerOptions(name, port=0, quotas=quotas or Quotas())
-        self._goodbye_s = 0.0
-        self._thread = threading.Thread(target=self._serve, name=f"spillway {name}", daemon=True)
-        self._ready: Future[None] = Future()
+        self._thread = LoopThread(f"spillway {name}")
 
     def start(self) -> Self:
         """Returns when clients can connect. Raises what kept it from serving."""
-        self._thread.start()
-        self._ready.result(CALL_S)
+        try:
+            self.run(self._open())
+        except BaseException:
+            self._thread.close(CALL_S)
+            raise
         self.connection_string = connection_string("localhost", self.server.port, DEVELOPMENT_KEY)
         return self
 
     def close(self, goodbye_s: float = 0.0) -> None:
         """Clients have `goodbye_s` to answer our close; without, their connections just end."""
-        if not self._thread.is_alive():
-            return
-        self._goodbye_s = goodbye_s
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(CALL_S + goodbye_s)
-        assert not self._thread.is_alive(), "the broker does not stop"
+        if self._thread.is_running:
+            ending = self._thread.submit(self._shut(goodbye_s))
+            assert wait([ending], CALL_S + goodbye_s).done, "the broker does not stop"
+            error = ending.exception()
+            if error is not None:
+                self.failures.append(error)
+            self._thread.close(CALL_S)
+        elif self._thread.error is not None:
+            self.failures.append(self._thread.error)
 
     @property
     def thread_id(self) -> int:
-        ident = self._thread.ident
-        assert ident is not None, "started"
-        return ident
+        return self._thread.thread_id
 
-    def _serve(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except BaseException as error:
-            if self._ready.done():
-                self.failures.append(error)
-            else:
-                self._ready.set_exception(error)
-
-    async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
+    async def _open(self) -> None:
         self.server = NamespaceServer(
             self._options,
             self._journal,
@@ -95,19 +86,21 @@ class HostedNamespace:
         self.server.start()
         try:
             self.server.listen()
-            self._ready.set_result(None)
-            await self._stopping.wait()
-        finally:
-            self.front.stop()
-            await self.server.stop(self._goodbye_s)
-            self.front.abort()
-            await asyncio.sleep(0)  # for the transports to hear of it
+        except BaseException:
+            await self._shut(0.0)
+            raise
+
+    async def _shut(self, goodbye_s: float) -> None:
+        self.front.stop()
+        await self.server.stop(goodbye_s)
+        self.front.abort()
+        await asyncio.sleep(0)  # for the transports to hear of it
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """On the broker's loop; the caller waits."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(CALL_S)
+        return self._thread.run(coroutine, CALL_S)
 
     def ask(self, make_request: Callable[[int], Request]) -> Answer:
         """A request to the core; its answer comes when it is durable. Raises the error it is refused with."""

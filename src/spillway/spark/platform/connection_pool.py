@@ -6,11 +6,12 @@ kept for as long as the process lives, never counted on, and made anew in a proc
 
 import asyncio
 import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from spillway.client import (
     ClientError,
@@ -22,10 +23,12 @@ from spillway.client import (
     Unauthorized,
     connect,
 )
+from spillway.loops.loop_thread import LoopThread
 from spillway.spark.platform.access import Access
 from spillway.syphon.depths import Backlogs
 
 T = TypeVar("T")
+CLOSE_S: Final = 2.0
 Key = tuple[str, str, float, str]  # connection string, certificate file, time-out, purpose
 
 
@@ -34,29 +37,24 @@ class ConnectionPool:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
         self._connections: dict[Key, Connection] = {}
         self._managements: dict[Connection, dict[str, Management]] = {}  # of connections that live
         self._mutexes: dict[Key, asyncio.Lock] = {}
-        self._thread = threading.Thread(target=self._work, name="spillway", daemon=True)
+        self._thread = LoopThread("spillway")
         self._thread.start()
 
-    def _work(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """For what is on it already."""
+        return self._thread.loop
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Begin it on the loop; the answer comes through a future that may be waited for in any thread."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        return self._thread.submit(work)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do it on the loop and wait. What interrupts the waiting cancels the work."""
-        future = self.start(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return self._thread.run(work)
 
     async def connection(self, access: Access, purpose: str = "") -> Connection:
         """The connection to this namespace, made if there is none that lives. `purpose` asks for one of its own."""
@@ -80,14 +78,13 @@ class ConnectionPool:
 
     def close(self) -> None:
         """Say goodbye to every namespace and end the loop."""
-        if self.pid != os.getpid() or not self._thread.is_alive():
+        if not self._thread.is_running:
             return
-        try:
-            self.start(self._close_all()).result(timeout=2.0)
-        except Exception:  # the process ends: whoever is at the other end notices anyway
-            pass
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(timeout=2.0)
+        # The process ends: whoever is at the other end notices anyway.
+        with contextlib.suppress(Exception):
+            self._thread.run(self._close_all(), CLOSE_S)
+        with contextlib.suppress(Exception):
+            self._thread.close(CLOSE_S)
 
     async def _close_all(self) -> None:
         found, self._connections = list(self._connections.values()), {}
