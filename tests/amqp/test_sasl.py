@@ -1,8 +1,5 @@
 """SASL: who is let in is the owner's business, how it is asked is ours."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from spillway.amqp.codec import Budget
 from spillway.amqp.connection import ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, SaslFinished, SaslRequested
@@ -15,7 +12,7 @@ from spillway.amqp.performatives import (
     SaslMechanisms,
     SaslOutcome,
 )
-from spillway.amqp.sasl import choose_init, read_plain, write_plain
+from spillway.amqp.sasl import choose_init
 from spillway.testing.wire import Wire
 from tests.amqp.script import Script, condition
 
@@ -162,19 +159,3 @@ def test_the_first_wanted_mechanism_that_is_offered_is_chosen() -> None:
     assert init is not None
     assert (init.mechanism, init.initial_response, init.hostname) == ("PLAIN", b"r", "h")
     assert choose_init(SaslMechanisms([]), ["PLAIN"], b"", None) is None
-
-
-@given(
-    name=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1),
-    password=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
-)
-def test_plain_credentials_survive_the_way(name: str, password: str) -> None:
-    credentials = read_plain(write_plain(name, password))
-    assert credentials is not None
-    assert (credentials.authorization_id, credentials.name, credentials.password) == ("", name, password)
-
-
-@given(st.binary())
-def test_no_response_makes_plain_raise(response: bytes) -> None:
-    credentials = read_plain(response)
-    assert credentials is None or credentials.name

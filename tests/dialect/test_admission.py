@@ -261,10 +261,10 @@ def test_a_message_over_256_kib_is_refused_with_both_sizes() -> None:
         b"\x00\x53\x77" + b"\xc0\x03\x01" * 100,
     ],
 )
-def test_what_is_no_message_is_refused_in_words_and_not_retried(raw: bytes) -> None:
+def test_what_is_no_message_is_refused_in_words(raw: bytes) -> None:
     error = refusal(raw)
     assert isinstance(error, MessageMalformed)
-    assert (error.condition, error.retryable) == ("amqp:decode-error", False)
+    assert error.condition == "amqp:decode-error"
     assert "no AMQP message" in error.description
 
 

@@ -118,7 +118,7 @@ def test_a_condition_that_we_have_no_word_for_is_said_all_the_same() -> None:
     assert isinstance(known, ServerBusy)
     given = error_of("vendor:tuesday", "Not today.")
     assert isinstance(given, GivenError)
-    assert (given.said_condition(), given.status_code, given.retryable) == ("vendor:tuesday", 500, True)
+    assert (given.said_condition(), given.status_code) == ("vendor:tuesday", 500)
     assert known.said_condition() == ServerBusy.condition
 
 

@@ -253,9 +253,8 @@ def test_a_condition_is_its_own_code_in_javascript(refusals: Refusals, row: Row,
 
 
 @every_row
-def test_the_model_knows_every_condition_and_python_agrees_on_retries(row: Row) -> None:
+def test_the_model_knows_every_condition(row: Row) -> None:
     assert row.error.condition == row.condition
-    assert row.error.retryable is row.is_retried_by_python, "what we tell our own client and the log"
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -22,12 +22,6 @@ SND_MIXED: Final = 2
 RCV_FIRST: Final = 0
 RCV_SECOND: Final = 1
 
-SASL_OK: Final = 0
-SASL_AUTH: Final = 1
-SASL_SYS: Final = 2
-SASL_SYS_PERM: Final = 3
-SASL_SYS_TEMP: Final = 4
-
 UINT_MAX: Final = 0xFFFFFFFF
 USHORT_MAX: Final = 0xFFFF
 

@@ -18,28 +18,8 @@ SASL_FRAME_BYTES_MAX: Final = 4_096
 UNDECIDED_BYTES_MAX: Final = 65_536
 
 
-class PlainCredentials:
-    """What a PLAIN response says [RFC 4616]."""
-
-    def __init__(self, authorization_id: str, name: str, password: str) -> None:
-        self.authorization_id = authorization_id
-        self.name = name
-        self.password = password
-
-
-def read_plain(response: bytes) -> PlainCredentials | None:
-    """The three texts of a PLAIN response, or None if it is no such thing."""
-    parts = response.split(b"\x00")
-    if len(parts) != 3 or not parts[1]:
-        return None
-    try:
-        return PlainCredentials(parts[0].decode("utf-8"), parts[1].decode("utf-8"), parts[2].decode("utf-8"))
-    except UnicodeDecodeError:
-        return None
-
-
 def write_plain(name: str, password: str) -> bytes:
-    """A PLAIN response."""
+    """A PLAIN response [RFC 4616]; `dialect/sasl.py` reads it."""
     return b"\x00" + name.encode("utf-8") + b"\x00" + password.encode("utf-8")
 
 

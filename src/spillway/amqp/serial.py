@@ -16,8 +16,3 @@ def serial_difference(left: int, right: int) -> int:
     """Steps from `right` to `left`, between -2**31 and 2**31 - 1: positive when `left` is the later one."""
     steps = (left - right) & MASK
     return steps - MODULUS if steps >= HALF else steps
-
-
-def serial_less(left: int, right: int) -> bool:
-    """Whether `left` comes before `right`."""
-    return serial_difference(left, right) < 0

@@ -33,7 +33,6 @@ LINK_DETACHED: Final = 4
 
 # -- conditions [2.8.15 to 2.8.18] ------------------------------------------------------------------------
 ILLEGAL_STATE: Final = "amqp:illegal-state"
-NOT_ALLOWED: Final = "amqp:not-allowed"
 RESOURCE_LIMIT_EXCEEDED: Final = "amqp:resource-limit-exceeded"
 UNAUTHORIZED_ACCESS: Final = "amqp:unauthorized-access"
 WINDOW_VIOLATION: Final = "amqp:session:window-violation"

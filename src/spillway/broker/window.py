@@ -31,12 +31,7 @@ class Window:
         self.returned: list[int] = []  # a heap
         self.returned_numbers: set[int] = set()
         self.upto = 0
-        self.cold_upto = 0  # the highest number that was left to the store
-
-    @property
-    def is_cold(self) -> bool:
-        """There may be messages above `upto` that only the store has."""
-        return self.cold_upto > self.upto
+        self.cold_upto = 0  # the highest number that was left to the store: above `upto` only the store has messages
 
     def may_have_more(self) -> bool:
         """Whether messages of its may wait, here or in the store."""

@@ -111,11 +111,6 @@ class Wire(asyncio.Protocol):
     def now_ms(self) -> int:
         return int(self.loop.time() * 1000)
 
-    @property
-    def unwritten_bytes(self) -> int:
-        """Bytes that the socket has not taken yet."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
-
     def close(self) -> None:
         """Say close; the peer's answer, or the end of the socket, resolves `closed`."""
         if self.error is None:

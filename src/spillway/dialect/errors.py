@@ -22,7 +22,6 @@ class MessageMalformed(BrokerError):
 
     condition: ClassVar[str] = "amqp:decode-error"
     status_code: ClassVar[int] = 400
-    retryable: ClassVar[bool] = False
 
 
 def amqp_error(error: BrokerError, tracker: Tracker, entity: str, now_ms: int) -> AmqpError:

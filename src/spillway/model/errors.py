@@ -13,7 +13,6 @@ class BrokerError(Exception):
 
     condition: ClassVar[str] = "amqp:internal-error"
     status_code: ClassVar[int] = 500
-    retryable: ClassVar[bool] = True
 
     def __init__(self, description: str) -> None:
         super().__init__(description)
@@ -31,7 +30,6 @@ class InternalError(BrokerError):
 class EntityNotFound(BrokerError):
     condition: ClassVar[str] = "amqp:not-found"
     status_code: ClassVar[int] = 404
-    retryable: ClassVar[bool] = False
 
 
 def entity_not_found(namespace: str, path: str) -> EntityNotFound:
@@ -46,37 +44,31 @@ class Unauthorized(BrokerError):
 
     condition: ClassVar[str] = "amqp:unauthorized-access"
     status_code: ClassVar[int] = 401
-    retryable: ClassVar[bool] = False
 
 
 class NotAllowed(BrokerError):
     condition: ClassVar[str] = "amqp:not-allowed"
     status_code: ClassVar[int] = 400
-    retryable: ClassVar[bool] = False
 
 
 class NotImplementedHere(BrokerError):
     condition: ClassVar[str] = "amqp:not-implemented"
     status_code: ClassVar[int] = 501
-    retryable: ClassVar[bool] = False
 
 
 class MessageTooLarge(BrokerError):
     condition: ClassVar[str] = "amqp:link:message-size-exceeded"
     status_code: ClassVar[int] = 413
-    retryable: ClassVar[bool] = False
 
 
 class QuotaExceeded(BrokerError):
     condition: ClassVar[str] = "amqp:resource-limit-exceeded"
     status_code: ClassVar[int] = 403
-    retryable: ClassVar[bool] = False
 
 
 class DetachForced(BrokerError):
     condition: ClassVar[str] = "amqp:link:detach-forced"
     status_code: ClassVar[int] = 503
-    retryable: ClassVar[bool] = True
 
 
 class ConnectionForced(BrokerError):
@@ -84,7 +76,6 @@ class ConnectionForced(BrokerError):
 
     condition: ClassVar[str] = "amqp:connection:forced"
     status_code: ClassVar[int] = 503
-    retryable: ClassVar[bool] = True
 
 
 class ServerBusy(BrokerError):
@@ -92,19 +83,16 @@ class ServerBusy(BrokerError):
 
     condition: ClassVar[str] = "com.microsoft:server-busy"
     status_code: ClassVar[int] = 503
-    retryable: ClassVar[bool] = True
 
 
 class OperationTimeout(BrokerError):
     condition: ClassVar[str] = "com.microsoft:timeout"
     status_code: ClassVar[int] = 408
-    retryable: ClassVar[bool] = True
 
 
 class EntityDisabled(BrokerError):
     condition: ClassVar[str] = "com.microsoft:entity-disabled"
     status_code: ClassVar[int] = 403
-    retryable: ClassVar[bool] = True
 
 
 def entity_disabled(path: str, status: str) -> EntityDisabled:
@@ -116,13 +104,11 @@ def entity_disabled(path: str, status: str) -> EntityDisabled:
 class ArgumentError(BrokerError):
     condition: ClassVar[str] = "com.microsoft:argument-error"
     status_code: ClassVar[int] = 400
-    retryable: ClassVar[bool] = False
 
 
 class ArgumentOutOfRange(BrokerError):
     condition: ClassVar[str] = "com.microsoft:argument-out-of-range"
     status_code: ClassVar[int] = 400
-    retryable: ClassVar[bool] = False
 
 
 class MessageLockLost(BrokerError):
@@ -130,37 +116,31 @@ class MessageLockLost(BrokerError):
 
     condition: ClassVar[str] = "com.microsoft:message-lock-lost"
     status_code: ClassVar[int] = 410
-    retryable: ClassVar[bool] = False
 
 
 class SessionLockLost(BrokerError):
     condition: ClassVar[str] = "com.microsoft:session-lock-lost"
     status_code: ClassVar[int] = 410
-    retryable: ClassVar[bool] = False
 
 
 class SessionCannotBeLocked(BrokerError):
     condition: ClassVar[str] = "com.microsoft:session-cannot-be-locked"
     status_code: ClassVar[int] = 409
-    retryable: ClassVar[bool] = True
 
 
 class MessageNotFound(BrokerError):
     condition: ClassVar[str] = "com.microsoft:message-not-found"
     status_code: ClassVar[int] = 404
-    retryable: ClassVar[bool] = True
 
 
 class EntityAlreadyExists(BrokerError):
     condition: ClassVar[str] = "com.microsoft:entity-already-exists"
     status_code: ClassVar[int] = 409
-    retryable: ClassVar[bool] = True
 
 
 class AuthFailed(BrokerError):
     condition: ClassVar[str] = "com.microsoft:auth-failed"
     status_code: ClassVar[int] = 401
-    retryable: ClassVar[bool] = True
 
 
 class GivenError(BrokerError):

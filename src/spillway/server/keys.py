@@ -155,21 +155,6 @@ def tighten(path: Path) -> None:
         log.warning("%s could be read by others; now only its owner can", path)
 
 
-def read_key(data: Path) -> str | None:
-    """The key that may do everything, or None if this data directory has none yet."""
-    for rule in read_rules(data) or []:
-        if rule.name == KEY_NAME:
-            return rule.primary_key
-    return None
-
-
-def ensure_key(data: Path) -> str:
-    ensure_rules(data)
-    key = read_key(data)
-    assert key is not None, "it was made if it was missing"
-    return key
-
-
 # -- what a broker serves with --------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,6 @@ PLAN: Final = (
 HOURS: Final = "day string, namespace string, entity string, line string, hours bigint, hours_pico decimal(25,0)"
 DAY_PICO_MAX: Final = 2**63 - 1
 MEASURES: Final = ("operations", "units", "bytes")
-COSTS: Final = ("operations_cost", "transfer_cost", "hours_cost", "cost", "list_cost")
 
 
 def read_metered(spark: "SparkSession", path: str) -> "DataFrame":

@@ -68,7 +68,6 @@ COLUMNS: Final = (
     Column("property_types", TEXTS, True),
     Column("body_type", StringType(), False),
 )
-BY_NAME: Final = {column.name: column for column in COLUMNS}
 
 
 def schema_for(options: ReadOptions) -> StructType:

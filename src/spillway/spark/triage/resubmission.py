@@ -28,7 +28,6 @@ from spillway.syphon.policy import failure_of, is_of_message
 
 KEEP: Final = "keep"
 SEND: Final = "send"
-UNSURE: Final = (KEEP, SEND)
 UNSURE_TEXT: Final = "a run that died may have sent it, and nobody can tell"
 LOOKED_AT_MAX: Final = 200_000  # messages of a destination that are looked through
 PEEKED_AT_ONCE: Final = 500
