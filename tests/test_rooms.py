@@ -60,7 +60,7 @@ ROOMS = {
     "store": Room(names("model"), names("apsw"), in_file=(("asyncpg", "postgres"),)),
     "server": Room(names("model amqp broker dialect store"), names("cryptography uvloop")),
     "emulator_config": Room(names("broker model"), only=(("broker", names("rules")),)),
-    "admin": Room(names("broker emulator_config model"), names("starlette uvicorn h11 wsproto defusedxml")),
+    "admin": Room(names("broker emulator_config model"), names("starlette h11 wsproto defusedxml")),
     "client": Room(
         names("amqp dialect model"),
         names("wsproto"),

@@ -249,7 +249,7 @@ def test_a_crowd_of_half_open_requests_does_not_keep_others_out(client: Client) 
 def few(broker: LiveBroker) -> Iterator[Connections]:
     """Five administrators at a time."""
     together = connections(broker)
-    broker.wait(lambda: not together.state.connections)
+    broker.wait(lambda: not together.connections)
     together.connections_max = 5
     yield together
     together.connections_max = CONNECTIONS_MAX
@@ -266,7 +266,7 @@ def test_who_has_been_idle_longest_makes_room_for_who_comes_next(
     for each in (*clients, clients[0]):
         assert each.ask("GET", "/q").status == 200
     assert client.ask("GET", "/q").status == 200
-    broker.wait(lambda: len(few.state.connections) == len(few.waiting) == 5)
+    broker.wait(lambda: len(few.connections) == len(few.waiting) == 5)
     with pytest.raises(http.client.RemoteDisconnected):
         clients[1].ask("GET", "/q")
     for each in (clients[0], *clients[2:], client):
@@ -282,7 +282,7 @@ def test_who_sends_half_a_request_makes_room_too_and_who_is_being_answered_does_
     asking = [socket.create_connection(("localhost", client.port), timeout=20) for _ in range(4)]
     for sock in asking:
         sock.sendall(head(client, "GET", "/q", "Connection: close"))
-    broker.wait(lambda: len(few.state.connections) == 4 and not few.waiting)
+    broker.wait(lambda: len(few.connections) == 4 and not few.waiting)
     halves = [socket.create_connection(("localhost", client.port), timeout=20) for _ in range(2)]
     halves[0].sendall(b"GET /q HTTP/1.1\r\n")
     broker.wait(lambda: len(few.waiting) == 1)

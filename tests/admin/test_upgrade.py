@@ -142,7 +142,7 @@ def test_another_protocol_is_not_changed_to_and_http_goes_on(client: Client) -> 
 def test_a_websocket_gives_its_place_among_the_administrators_back(broker: LiveBroker, client: Client) -> None:
     with RawWebSocket(client.port) as accepted:
         broker.wait(lambda: len(broker.server.pump.connections) == 1)
-        assert not connections(broker).state.connections
+        assert not connections(broker).connections
         assert len(broker.server.lobby.strangers) == 1, "as any client without a token"
         accepted.say(frame(CLOSE))
     broker.wait(lambda: not broker.server.pump.connections and not len(broker.server.lobby))

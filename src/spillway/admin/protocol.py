@@ -1,24 +1,25 @@
-"""HTTP/1.1 on a connection that the listener has sniffed: uvicorn's protocol class, with the limits of ours.
+"""HTTP/1.1 on a connection that the listener has sniffed: h11 reads and writes it, and our limits are here.
 
-It waits as long as a client likes for a request and for the rest of it; we do not. When all places are taken, the
-client that has kept us waiting longest gives up its own: a flood pays for itself.
+No client is waited for as long as it likes. When all places are taken, the one that has kept us waiting longest gives
+up its own: a flood pays for itself.
 """
 
 import asyncio
+import logging
 import socket
 from http import HTTPStatus
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import h11
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
-from uvicorn.server import ServerState
+from starlette.types import Scope
 
 from spillway.admin.admission import serving
 from spillway.admin.app import BODY_BYTES_MAX, ERROR, Administration, refuse_head
 from spillway.admin.atom import error_xml
+from spillway.admin.exchange import SAFE_HEADERS, Exchange, Flow
 from spillway.admin.faults import Fault, bad_request
 from spillway.admin.heads import HEAD_BYTES_MAX, StrictConnection
 from spillway.admin.upgrade import VERSION, accepting, is_wanted, refuse_upgrade
@@ -26,10 +27,13 @@ from spillway.admin.websocket import Opener, WebSockets, WebSocketStream
 from spillway.model import limits
 from spillway.model.budget import Account
 
+log = logging.getLogger(__name__)
+
 CONNECTIONS_MAX: Final = 500  # administrators of a namespace at the same time
 REQUEST_TIMEOUT_S: Final = 20.0  # for a whole request to arrive
-KEEP_ALIVE_S: Final = 120
-SAFE_HEADERS: Final = (("X-Content-Type-Options", "nosniff"),)
+KEEP_ALIVE_S: Final = 120.0  # between an answer and the next request
+INVALID: Final = "Invalid HTTP request received."
+FAILED: Final = "SubCode=50000. The broker failed to answer; its log says why."
 REQUEST_BYTES_MAX: Final = HEAD_BYTES_MAX + BODY_BYTES_MAX  # of a longer one nothing is kept
 HELD_BYTES_MAX: Final = 4 * limits.MIB  # of one of them: a request, twice while it is read, and an answer
 
@@ -41,61 +45,54 @@ class Connections:
         self.app = app
         self.request_timeout_s = request_timeout_s
         self.connections_max = CONNECTIONS_MAX
-        # uvicorn puts these into every answer of the application. A browser takes none of them for a script or a page.
-        self.state = ServerState()
-        self.state.default_headers = [(name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS]
+        self.connections: set[HttpConnection] = set()
         self.waiting: dict[HttpConnection, None] = {}  # for the client to go on, the longest first
+        self.tasks: set[asyncio.Task[None]] = set()  # of requests that are being answered
         self.websockets = WebSockets()
-        self.config = Config(
-            app,
-            http=H11Protocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-        )
 
     def accept(self, open_stream: Opener, raw: socket.socket | None) -> asyncio.Protocol:
         return HttpConnection(self, open_stream, raw)
 
     def make_room(self) -> None:
         """Those whose request is being answered stay; if they are all, there is no room."""
-        while len(self.state.connections) > self.connections_max and self.waiting:
+        while len(self.connections) > self.connections_max and self.waiting:
             next(iter(self.waiting)).push_out()
 
     def stop(self) -> None:
         self.websockets.is_leaving = True
-        for connection in list(self.state.connections):
-            assert isinstance(connection, HttpConnection), "every connection here is ours"
+        for connection in list(self.connections):
             connection.leave()
 
     def abort(self) -> None:
         """End what is left now: a client with TLS need not answer our goodbye."""
-        for connection in list(self.state.connections):
+        for connection in list(self.connections):
             connection.transport.abort()
 
 
-class HttpConnection(H11Protocol):
+class HttpConnection(asyncio.Protocol):
+    """A client, one request after the other."""
+
+    transport: asyncio.Transport
+    flow: Flow
+
     def __init__(self, together: Connections, open_stream: Opener, raw: socket.socket | None) -> None:
-        super().__init__(together.config, together.state, {})
         self.together = together
         self.open_stream = open_stream
         self.raw = raw
-        self.conn: StrictConnection = StrictConnection()
+        self.loop = asyncio.get_running_loop()
+        self.conn = StrictConnection()
+        self.exchange: Exchange | None = None  # the request that was last read, if any was
         self.timer: asyncio.TimerHandle | None = None
+        self.idle_timer: asyncio.TimerHandle | None = None
         self.account = Account(together.app.namespace.budget, HELD_BYTES_MAX)
         self.account.on_over = self.push_out
         self.request_bytes = 0  # of the request that is read or answered
         self.paid_bytes = 0  # for it, and for an answer that is not read
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.flow = Flow(self.transport)
+        self.together.connections.add(self)
         has_tls = transport.get_extra_info("ssl_object") is not None
         self.account.charge(limits.CONNECTION_BYTES + (limits.TLS_BYTES if has_tls else 0))
         self.together.waiting[self] = None
@@ -103,9 +100,18 @@ class HttpConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.account.close()
-        self.stop_timer()
+        self.stop_timers()
         self.together.waiting.pop(self, None)
-        super().connection_lost(exc)
+        self.together.connections.discard(self)
+        if self.exchange is not None:
+            self.exchange.end()
+        self.flow.writable.set()
+
+    def pause_writing(self) -> None:
+        self.flow.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.flow.writable.set()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -114,7 +120,9 @@ class HttpConnection(H11Protocol):
             self.start_timer()
         serving.set(self.transport)
         self.request_bytes += len(data)
-        super().data_received(data)
+        self.stop_idle_timer()
+        self.conn.receive_data(data)
+        self.handle_events()
         self.note_state()
         if self.account.is_closed:
             return  # it is a WebSocket now, or gone
@@ -122,8 +130,94 @@ class HttpConnection(H11Protocol):
         if self.account.is_over:
             self.refuse(503, f"SubCode=50300. {self.account.why()}")
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def handle_events(self) -> None:
+        """Whatever has come whole. Nothing is read behind a request that is being answered."""
+        while not self.transport.is_closing():
+            try:
+                event = self.conn.next_event()
+            except h11.RemoteProtocolError:
+                status, text = self.conn.problem or (400, INVALID)
+                self.refuse(status, f"SubCode={status}00. {text}")
+                return
+            if event is h11.NEED_DATA:
+                return
+            if event is h11.PAUSED:
+                self.flow.pause_reading()
+                return
+            if isinstance(event, h11.Request):
+                self.stop_idle_timer()
+                scope = self.scope_of(event)
+                if is_wanted(Headers(raw=scope["headers"]), scope["raw_path"]):
+                    self.upgrade(scope)
+                    return
+                self.begin(scope)
+            elif isinstance(event, h11.Data):
+                self.on_body(event)
+            elif isinstance(event, h11.EndOfMessage):
+                self.on_body_end()
+                if self.conn.their_state is h11.MUST_CLOSE:
+                    return  # it has said that this is its last request
+
+    def scope_of(self, request: h11.Request) -> Scope:
+        """The request as ASGI describes it."""
+        path, _, query = request.target.partition(b"?")
+        has_tls = self.transport.get_extra_info("sslcontext") is not None
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": request.http_version.decode("ascii"),
+            "server": address(self.transport.get_extra_info("sockname")),
+            "client": address(self.transport.get_extra_info("peername")),
+            "scheme": "https" if has_tls else "http",
+            "method": request.method.decode("ascii"),
+            "root_path": "",
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "headers": list(request.headers),
+        }
+
+    def begin(self, scope: Scope) -> None:
+        self.exchange = Exchange(scope, self.conn, self.flow, self.on_complete)
+        task = self.loop.create_task(self.answer(self.exchange))
+        self.together.tasks.add(task)
+        task.add_done_callback(self.together.tasks.discard)
+
+    async def answer(self, exchange: Exchange) -> None:
+        try:
+            await self.together.app(exchange.scope, exchange.receive, exchange.send)
+        except Exception:
+            log.exception("a fault of the administration")
+            self.refuse(500, FAILED)
+        finally:
+            if not exchange.is_complete:
+                self.transport.close()
+
+    def on_body(self, data: h11.Data) -> None:
+        """What comes of a body after the answer is dropped."""
+        if self.conn.our_state is not h11.DONE:
+            assert self.exchange is not None, "a body belongs to a request"
+            self.exchange.take_body(data.data)
+
+    def on_body_end(self) -> None:
+        if self.conn.our_state is h11.DONE:
+            self.flow.resume_reading()
+            self.conn.start_next_cycle()
+            return
+        assert self.exchange is not None, "a body belongs to a request"
+        self.exchange.end_body()
+
+    def on_complete(self) -> None:
+        """The answer is said: the client may go on with the next request, or has sent that already."""
+        if not self.transport.is_closing():
+            self.stop_idle_timer()
+            self.idle_timer = self.loop.call_later(KEEP_ALIVE_S, self.transport.close)
+            self.flow.resume_reading()
+            if self.conn.our_state is h11.DONE and self.conn.their_state is h11.DONE:
+                self.conn.start_next_cycle()
+                self.handle_events()
         self.note_state()
         self.request_bytes = len(self.conn.trailing_data[0])
         self.pay()
@@ -154,22 +248,27 @@ class HttpConnection(H11Protocol):
             self.timer.cancel()
             self.timer = None
 
+    def stop_idle_timer(self) -> None:
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+            self.idle_timer = None
+
+    def stop_timers(self) -> None:
+        self.stop_timer()
+        self.stop_idle_timer()
+
     def on_late(self) -> None:
         self.timer = None
         self.refuse(408, f"SubCode=40800. A request must arrive within {self.together.request_timeout_s:g} s.")
 
     # -- WebSockets ----------------------------------------------------------------------------------------------------
 
-    def _should_upgrade(self) -> bool:
-        """Anything else than a WebSocket is not changed to: HTTP/1.1 goes on, as RFC 9110 section 7.8 allows."""
-        return is_wanted(Headers(raw=self.headers), self.scope["raw_path"])
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        headers = Headers(raw=self.headers)
+    def upgrade(self, scope: Scope) -> None:
+        """To anything else than a WebSocket is not changed: HTTP/1.1 goes on, as RFC 9110 section 7.8 allows."""
+        headers = Headers(raw=scope["headers"])
         try:
-            refuse_head(Request(dict(self.scope)))
-            version = self.scope["http_version"]
-            refuse_upgrade(self.scope["method"], version, self.scope["raw_path"], headers)
+            refuse_head(Request(scope))
+            refuse_upgrade(scope["method"], scope["http_version"], scope["raw_path"], headers)
             self.together.app.refuse_pages(headers)
             if not isinstance(self.conn.next_event(), h11.EndOfMessage):
                 raise bad_request("A request for a WebSocket has no body.")
@@ -186,9 +285,8 @@ class HttpConnection(H11Protocol):
         """This protocol is over: the rest of the connection belongs to the WebSocket."""
         answer = h11.InformationalResponse(status_code=101, headers=accepting(headers), reason=b"Switching Protocols")
         self.transport.write(self.conn.send(answer) or b"")
-        self.stop_timer()
-        self._unset_keepalive_if_required()
-        self.connections.discard(self)
+        self.stop_timers()
+        self.together.connections.discard(self)
         self.together.waiting.pop(self, None)
         self.account.close()
         rest = self.conn.trailing_data[0]
@@ -197,17 +295,13 @@ class HttpConnection(H11Protocol):
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def send_400_response(self, msg: str) -> None:
-        status, text = self.conn.problem or (400, msg)
-        self.refuse(status, f"SubCode={status}00. {text}")
-
     def refuse(self, status: int, text: str) -> None:
         """Said past h11, which may be in no state to say it; nothing is read or written after it."""
         self.stop_timer()
         if self.transport.is_closing():
             return
-        cycle = self.current()
-        if cycle is None or cycle.response_complete or not cycle.response_started:
+        exchange = self.exchange
+        if exchange is None or exchange.is_complete or not exchange.is_started:
             body = error_xml(status, text).encode()
             head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Type: {ERROR}"]
             if status == 426:
@@ -215,26 +309,26 @@ class HttpConnection(H11Protocol):
             head += [f"{name}: {value}" for name, value in SAFE_HEADERS]
             head += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
             self.transport.write("\r\n".join(head).encode() + body)
-        if cycle is not None:
-            cycle.disconnected = True
-            cycle.message_event.set()
+        if exchange is not None:
+            exchange.is_over = True
+            exchange.changed.set()
         self.transport.close()
 
     def push_out(self) -> None:
         """Its place is another's at once, whenever the socket is gone."""
         self.account.close()
-        self.stop_timer()
-        self.connections.discard(self)
+        self.stop_timers()
+        self.together.connections.discard(self)
         self.together.waiting.pop(self, None)
         self.transport.abort()
 
     def leave(self) -> None:
-        cycle = self.current()
-        if cycle is None or cycle.response_complete:
+        if self.exchange is None or self.exchange.is_complete:
             self.transport.close()
         else:
-            cycle.keep_alive = False
+            self.exchange.keeps_alive = False
 
-    def current(self) -> RequestResponseCycle | None:
-        """The request that was last read, if any was; uvicorn's types do not say so."""
-        return cast("RequestResponseCycle | None", self.cycle)
+
+def address(found: Any) -> tuple[str, int] | None:
+    """Host and port of an IP socket, whatever its family."""
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) and len(found) > 1 else None
