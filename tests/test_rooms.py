@@ -48,8 +48,8 @@ def names(text: str) -> frozenset[str]:
 
 
 EVERY_ROOM = names(
-    "model loops amqp dialect broker store server emulator_config admin client syphon paired pages spark airflow lab "
-    "pytest_plugin cli testing"
+    "model loops amqp dialect broker store server emulator_config admin hosting client syphon paired pages spark "
+    "airflow lab pytest_plugin cli testing"
 )
 ROOMS = {
     "model": Room(is_pure=True),
@@ -61,6 +61,7 @@ ROOMS = {
     "server": Room(names("model amqp broker dialect store"), names("cryptography uvloop")),
     "emulator_config": Room(names("broker model"), only=(("broker", names("rules")),)),
     "admin": Room(names("broker emulator_config model"), names("starlette h11 wsproto defusedxml")),
+    "hosting": Room(names("admin server store")),  # where the two that may not know each other are put together
     "client": Room(
         names("amqp dialect model"),
         names("wsproto"),
@@ -265,6 +266,41 @@ def test_every_room_is_in_the_table() -> None:
 def test_the_guard_itself_tells_good_from_bad(room: str, text: str, is_allowed: bool) -> None:
     found = imports_of(SOURCE / room / "example.py", text)
     assert (not any(problem(room, one) for one in found)) is is_allowed
+
+
+# What stands in `cli` besides the commands: how they are found, how they end badly, what several of them ask for.
+FRAME = names("app errors control served")
+COMMAND_NAMES = frozenset({"command", "group"})  # what `cli/app.py` looks for in a file
+
+
+def top_level_names(text: str) -> set[str]:
+    """The functions and variables that a file defines."""
+    found: set[str] = set()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    return found
+
+
+def test_every_file_of_the_command_line_is_a_command_or_in_its_frame() -> None:
+    cli = SOURCE / "cli"
+    files = {file.stem: file for file in cli.glob("*.py") if file.name != "__init__.py"}
+    commands = {name for name, file in files.items() if top_level_names(file.read_text("utf-8")) & COMMAND_NAMES}
+    assert set(files) - commands == FRAME
+    assert {path.name for path in cli.iterdir() if path.is_dir() and any(path.glob("*.py"))} == {"parts"}
+
+
+def test_a_part_of_a_command_is_named_after_it_and_no_other_imports_it() -> None:
+    parts = {file.stem: file for file in (SOURCE / "cli" / "parts").glob("*.py") if file.name != "__init__.py"}
+    found = [one for file in FILES for one in imports_of(file) if one.module.startswith("spillway.cli.parts.")]
+    for name, file in parts.items():
+        command = "serve" if name == "serving" else name.partition("_")[0]
+        assert not top_level_names(file.read_text("utf-8")) & COMMAND_NAMES, f"{name} is no command of its own"
+        assert (SOURCE / "cli" / f"{command}.py").exists(), name
+        users = {one.file.stem for one in found if one.module == f"spillway.cli.parts.{name}"}
+        assert users and users <= {command, *parts}, name
 
 
 @pytest.mark.parametrize("room", ["model", "amqp", "dialect", "broker"])

@@ -23,7 +23,7 @@ TESTS_SHOWN: Final = 2
 TITLES: Final = "| module | | tests |\n| --- | --- | --- |\n"
 ROOMS: Final = (
     *("model", "amqp", "dialect", "broker", "store", "server", "admin", "client", "syphon", "paired", "spark"),
-    *("emulator_config", "loops", "pages", "lab", "pytest_plugin", "airflow", "cli", "testing"),
+    *("emulator_config", "hosting", "loops", "pages", "lab", "pytest_plugin", "airflow", "cli", "testing"),
 )
 # Tests that drive a module without importing it, in the order in which to read them.
 SHOWN_BY: Final[dict[str, str]] = {
@@ -60,14 +60,14 @@ SHOWN_BY: Final[dict[str, str]] = {
     "broker.session_refills": "broker/test_many_sessions",
     "broker.slow": "broker/test_faults",
     "broker.sweeps": "broker/test_expiry broker/test_sending",
-    "cli.lab_random": "lab/test_random",
+    "cli.parts.lab_random": "lab/test_random",
+    "cli.parts.pipeline_availability": "spark/test_availability_words",
+    "cli.parts.pipeline_job": "spark/test_declared",
+    "cli.parts.pipeline_open_days": "spark/test_metering",
+    "cli.parts.pipeline_what_if": "spark/test_what_if",
+    "cli.parts.serving": "cli/test_serve",
+    "cli.parts.syphon_screen": "cli/test_syphon",
     "cli.pipeline": "spark/test_declared spark/test_mistakes",
-    "cli.pipeline_availability": "spark/test_availability_words",
-    "cli.pipeline_job": "spark/test_declared",
-    "cli.pipeline_open_days": "spark/test_metering",
-    "cli.pipeline_what_if": "spark/test_what_if",
-    "cli.serving": "cli/test_serve",
-    "cli.syphon_screen": "cli/test_syphon",
     "client.authorisation": "client/test_connection client/test_credentials",
     "client.requests": "client/test_management",
     "dialect.attaching": "dialect/test_peer wire/test_sessions",

@@ -22,9 +22,9 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from spillway.cli.errors import UsageError
+from spillway.cli.parts.serve_plan import EntityPlan, ServePlan
+from spillway.cli.parts.serving import names_text
 from spillway.cli.serve import make_plan, parse_host
-from spillway.cli.serve_plan import EntityPlan, ServePlan
-from spillway.cli.serving import names_text
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC
 from spillway.server.memory import memory_mb_default
 from tests.emulator_config.sample_config import SAMPLE

@@ -13,8 +13,8 @@ import pytest
 from spillway.admin.front import Front
 from spillway.amqp.frames import SASL_HEADER
 from spillway.amqp.performatives import Close, Disposition, Rejected, Transfer
-from spillway.cli.administration import administer
 from spillway.dialect.peer import Peer
+from spillway.hosting.administration import administer
 from spillway.model import limits
 from spillway.model.entity import QUEUE
 from spillway.server.connection import LINGER_MS

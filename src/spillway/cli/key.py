@@ -136,10 +136,10 @@ def read(data: Path) -> "list[AccessRule]":
 
 def was_development(data: Path) -> bool:
     """Whether the directory is served, or was last served, with --dev."""
-    from spillway.cli.served import read_facts
+    from spillway.cli.served import find_running
 
     try:
-        return bool(read_facts(data)["is_development"])
+        return find_running(data).is_development
     except CommandError:
         return False
 

@@ -63,7 +63,7 @@ def command(
 
     Exits with status 1 if any acknowledged message was lost. With Spark it ends with reports of cost and availability.
     """
-    from spillway.cli.lab_random import RANDOM, Chosen, play_random, refuse_options
+    from spillway.cli.parts.lab_random import RANDOM, Chosen, play_random, refuse_options
     from spillway.lab.run import Settings
 
     chosen = Chosen(seed, plan, show_plan, library)

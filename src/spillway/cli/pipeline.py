@@ -9,8 +9,8 @@ from typer.core import TyperGroup
 
 from spillway import install_hint
 from spillway.cli.errors import UsageError
-from spillway.cli.pipeline_job import command_of
-from spillway.cli.pipeline_what_if import what_if
+from spillway.cli.parts.pipeline_job import command_of
+from spillway.cli.parts.pipeline_what_if import what_if
 
 
 class Jobs(TyperGroup):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from spillway.cli.errors import UsageError
-from spillway.cli.serve_plan import EntityPlan, NamespacePlan, ServePlan
+from spillway.cli.parts.serve_plan import EntityPlan, NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
     from spillway.model.quotas import Quotas
@@ -97,7 +97,7 @@ def command(
         is_json=as_json,
         is_verbose=verbose,
     )
-    from spillway.cli.serving import run
+    from spillway.cli.parts.serving import run
 
     raise typer.Exit(run(plan))
 

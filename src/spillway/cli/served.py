@@ -1,13 +1,13 @@
 """Where the namespaces of a data directory were last served, and by which rules."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spillway.cli.errors import CommandError, UsageError
 
 if TYPE_CHECKING:
+    from spillway.hosting.running_file import Running
     from spillway.model.access import AccessRule
 
 
@@ -44,31 +44,29 @@ class Served:
 
 def served_names(data: Path) -> list[str]:
     """The namespaces that were last served from this directory."""
-    return list(read_facts(data)["ports"])
+    return list(find_running(data).ports)
 
 
-def read_facts(data: Path) -> dict[str, Any]:
-    from spillway.store.own_files import NotOurFile, read_own
+def find_running(data: Path) -> "Running":
+    """How this directory is served, or was last."""
+    from spillway.hosting.running_file import read_running
+    from spillway.store.own_files import NotOurFile
 
     try:
-        facts = json.loads(read_own(data / "running.json"))
-        return {name: facts[name] for name in ("host", "ports", "is_development", "is_clear_text")}
+        return read_running(data)
     except NotOurFile as error:
         raise CommandError(f"{error.filename}: {error.strerror}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise CommandError(f"{data}: no broker has served from here yet; start one with: spillway serve") from error
 
 
 def find_served(data: Path, namespace: str | None) -> Served:
     from spillway.server.keys import BadKeyFile, served_rules
 
-    facts = read_facts(data)
-    ports: dict[str, int] = facts["ports"]
-    host: str = facts["host"]
-    is_clear_text = bool(facts["is_clear_text"])
-    is_development = bool(facts["is_development"])
+    running = find_running(data)
+    ports = running.ports
     try:
-        rules = served_rules(data, is_development, is_made=False)
+        rules = served_rules(data, running.is_development, is_made=False)
     except BadKeyFile as error:
         raise CommandError(str(error)) from error
     except OSError as error:
@@ -78,7 +76,7 @@ def find_served(data: Path, namespace: str | None) -> Served:
     name = namespace or next(iter(ports))
     if name not in ports:
         raise UsageError(f"--namespace {name}: this directory has {', '.join(ports)}")
-    return Served(data, host, ports[name], is_clear_text, rules)
+    return Served(data, running.host, ports[name], running.is_clear_text, rules)
 
 
 def root_connection_string(data: Path, namespace: str | None) -> str:

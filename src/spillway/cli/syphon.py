@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from spillway.cli.errors import CommandError, UsageError
-from spillway.cli.syphon_screen import Lines, Screen
+from spillway.cli.parts.syphon_screen import Lines, Screen
 
 if TYPE_CHECKING:
     from spillway.client import Connection

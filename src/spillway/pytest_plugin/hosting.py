@@ -11,8 +11,8 @@ from typing import Any, Final, Self, TypeVar
 
 from spillway.broker.commands import Request
 from spillway.broker.effects import Answer, Failed
-from spillway.cli.administration import administer
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
+from spillway.hosting.administration import administer
 from spillway.loops.loop_thread import LoopThread
 from spillway.model.entity import dead_letter_path
 from spillway.model.quotas import Quotas

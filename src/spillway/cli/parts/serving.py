@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spillway.cli.errors import CommandError, UsageError
-from spillway.cli.serve_plan import EntityPlan, NamespacePlan, ServePlan
+from spillway.cli.parts.serve_plan import EntityPlan, NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
     from spillway.admin.front import Front
@@ -32,7 +32,6 @@ log = logging.getLogger("spillway.serve")
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
-RUNNING_FILE: Final = "running.json"  # where this directory's namespaces were last served; no secrets
 FILES_WANTED: Final = 16_384
 NAMES_SHOWN_MAX: Final = 10
 LOOK_AT_KEYS_S: Final = 0.25
@@ -66,8 +65,8 @@ def run_loop(plan: ServePlan, directory: "DataDirectory") -> int:
 
 
 async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
-    from spillway.cli.administration import administer, warm_up
     from spillway.dialect.rights import Rights
+    from spillway.hosting.administration import administer, warm_up
     from spillway.model.budget import namespace_budget, process_budget
     from spillway.server.clock import BrokerClock, MovableClock
     from spillway.server.key_watch import KeyWatch
@@ -309,16 +308,11 @@ def remember_where(
     data: Path, host: str, is_clear_text: bool, servers: "list[NamespaceServer]", is_development: bool
 ) -> None:
     """For `spillway connection-string`."""
-    from spillway.server.files import READABLE, write_whole
+    from spillway.hosting.running_file import Running, write_running
 
-    facts = {
-        "host": host,
-        "is_clear_text": is_clear_text,
-        "is_development": is_development,
-        "ports": {server.options.name: server.port for server in servers},
-    }
+    ports = {server.options.name: server.port for server in servers}
     try:
-        write_whole(data / RUNNING_FILE, json.dumps(facts).encode() + b"\n", READABLE)
+        write_running(data, Running(host, is_clear_text, is_development, ports))
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise CommandError(f"data directory {error.filename or data}: {os_text(error)}") from error

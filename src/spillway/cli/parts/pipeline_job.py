@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from spillway.cli.errors import CommandError, UsageError
-from spillway.cli.pipeline_availability import say
-from spillway.cli.pipeline_open_days import brokers_of
+from spillway.cli.parts.pipeline_availability import say
+from spillway.cli.parts.pipeline_open_days import brokers_of
 
 if TYPE_CHECKING:
     from spillway.spark.jobs.job import Job

@@ -1,24 +1,20 @@
 """Puts a served namespace and its administration side by side: neither room imports the other."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from spillway.admin.front import Front
-    from spillway.server.namespace_server import NamespaceServer
+from spillway.admin.faults import MANAGE_NEEDED, NOT_CLAIMED
+from spillway.admin.front import Front
+from spillway.admin.namespace import AdministeredNamespace
+from spillway.server.keys import is_key_known
+from spillway.server.namespace_server import NamespaceServer
+from spillway.server.tokens import TokenGate
 
 
-def administer(server: "NamespaceServer", allowed_hosts: frozenset[str] = frozenset()) -> "Front":
+def administer(server: NamespaceServer, allowed_hosts: frozenset[str] = frozenset()) -> Front:
     """From now on HTTP clients of the namespace's port are administrators; each request shows a token with Manage.
 
     Those that ask for a WebSocket get one, with AMQP in it.
     """
-    from spillway.admin.faults import MANAGE_NEEDED, NOT_CLAIMED
-    from spillway.admin.front import Front
-    from spillway.admin.namespace import AdministeredNamespace
-    from spillway.server.keys import is_key_known
-    from spillway.server.tokens import TokenGate
-
     front = Front(
         AdministeredNamespace(
             name=server.options.name,
@@ -43,7 +39,7 @@ def administer(server: "NamespaceServer", allowed_hosts: frozenset[str] = frozen
     return front
 
 
-async def warm_up(fronts: "list[Front]") -> None:
+async def warm_up(fronts: list[Front]) -> None:
     """Import what serves HTTP beside the loop: it takes a fifth of a second that no AMQP client should wait for."""
     await asyncio.to_thread(import_http)
     for front in fronts:

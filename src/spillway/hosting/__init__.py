@@ -1,0 +1,1 @@
+"""Namespaces in a process: the administration beside each of them, and a note of where they are served."""
