@@ -71,12 +71,14 @@ class Authorisation:
         now_s = time.time()
         self._expiries[audience] = token.expires_s
         self._renewals[audience] = token.renew_at_s(now_s)
+        assert self._renewals[audience] > now_s, "a token is not renewed in the moment in which it was put"
         self._changed.set()
 
     async def _renew(self) -> None:
         """Renew every token in its time; one that cannot be renewed is tried again until it has expired."""
         retry_s = RETRY_S_MIN
         while True:
+            assert self._renewals.keys() == self._expiries.keys(), "a token has both times or none"
             audience = min(self._renewals, key=self._renewals.__getitem__, default=None)
             await self._sleep_until(None if audience is None else self._renewals[audience])
             if audience is None or self._renewals[audience] > time.time():

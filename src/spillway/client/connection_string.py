@@ -97,6 +97,8 @@ def parse_connection_string(text: str) -> ConnectionString:
     who = identity.identity_of(parts)
     if who is not None and not parts.keys().isdisjoint((_KEY, _KEY_NAME, _SIGNATURE)):
         raise ValueError("the connection string has Authentication, for Entra ID, and a shared access key or signature")
+    ways = [way for way in (parts.get(_KEY), parts.get(_SIGNATURE), who) if way is not None]
+    assert len(ways) <= 1, "two ways in were refused above"
     return ConnectionString(
         host=host,
         port=port,

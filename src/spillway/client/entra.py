@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.client.credentials import JWT_TOKEN_TYPE, TOKEN_SCOPE, Token
 from spillway.client.errors import ClientError, ConnectionLost, NoToken
-from spillway.client.identity import CLIENT_SECRET, WORKLOAD_IDENTITY, Identity, check_installed
+from spillway.client.identity import CLIENT_SECRET, MANAGED_IDENTITY, WORKLOAD_IDENTITY, Identity, check_installed
 from spillway.client.secrets import read_secret
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class _Credentials:
                 if len(self._found) >= CREDENTIALS_MAX:
                     self._found.pop(next(iter(self._found)))
                 self._found[(identity, secret)] = found
+                assert len(self._found) <= CREDENTIALS_MAX, "the oldest made room"
             return found
 
 
@@ -139,5 +140,6 @@ def _make(identity: Identity, secret: str) -> "TokenCredential":
         options |= {name: value for name, value in named.items() if value}
         found = WorkloadIdentityCredential(retry_total=RETRIES, **options)
     else:
+        assert identity.kind == MANAGED_IDENTITY, f"an identity of no known kind: {identity.kind}"
         found = ManagedIdentityCredential(client_id=identity.client_id or None)
     return found

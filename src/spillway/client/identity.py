@@ -47,6 +47,7 @@ _TAKEN: Final = {
     WORKLOAD_IDENTITY: (_TENANT, _CLIENT, _TOKEN_FILE, _AUTHORITY),
     MANAGED_IDENTITY: (_CLIENT,),
 }
+assert _TAKEN.keys() == _KINDS.keys(), "every kind of identity says which parts it takes"
 _ID: Final = re.compile(r"[A-Za-z0-9.-]{1,255}")
 _HOST: Final = re.compile(r"(https://)?[A-Za-z0-9.-]{1,255}(:[0-9]{1,5})?/?")
 

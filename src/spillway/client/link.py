@@ -44,6 +44,7 @@ class LinkEnd:
         self.attached: asyncio.Future[None] = carrier.loop.create_future()
         # An attach that nobody waits for any more (it was cancelled) may still fail: that is no news to anybody.
         self.attached.add_done_callback(look_at)
+        assert link.user is None, "a link has one end here"
         link.user = self
         carrier.register(self)
 

@@ -102,6 +102,7 @@ class RequestPair:
 
     @property
     def error(self) -> ClientError | None:
+        assert (self._responses.error is None) == (self._sender.error is None), "both halves end together"
         return self._responses.error
 
     async def wait_attached(self) -> None:
@@ -119,6 +120,7 @@ class RequestPair:
             body=encode_amqp_value(body),
         )
         waiter: asyncio.Future[Response] = self._carrier.loop.create_future()
+        assert message_id not in self._responses.waiting, "the id of a request is used once"
         self._responses.waiting[message_id] = waiter
         try:
             await self._sender.post_raw(encoded)

@@ -52,6 +52,7 @@ class Sender(LinkEnd):
         presettled: bool = False,
     ) -> None:
         super().__init__(carrier, link, label, timeout_s)
+        assert not (window < 1 or window_bytes < 1), "a window that holds nothing was refused before"
         self.window = window
         self.window_bytes = window_bytes
         self.presettled = presettled
@@ -157,6 +158,7 @@ class Sender(LinkEnd):
     def _wake(self) -> None:
         """Tell as many waiters as there is room for."""
         room = self.window - len(self._line) - len(self._unsettled)
+        assert not room < 0, "no more is pending than the window holds"
         while room > 0 and self._waiters and self._bytes < self.window_bytes:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -221,6 +223,7 @@ class Sender(LinkEnd):
                 posted.future.set_result(None)
             else:
                 posted.future.set_exception(_refusal(state, self.label))
+        assert self._bytes >= 0, "a message leaves the window once"
         if self._waiters:
             self._wake()
 

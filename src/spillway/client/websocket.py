@@ -44,6 +44,7 @@ class WebSocket(asyncio.Protocol, asyncio.Transport):
     # -- what the socket says ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert self._below is None, "a WebSocket has one socket in its life"
         self._below = cast(asyncio.Transport, transport)
         self._below.write(self._speech.send(Request(self._authority, PATH, subprotocols=[SUBPROTOCOL])))
 
@@ -111,6 +112,7 @@ class WebSocket(asyncio.Protocol, asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing:
             return
+        assert self.accepted.done(), "AMQP begins when the peer has agreed to WebSockets"
         pieces = [bytes(data[at : at + MESSAGE_BYTES]) for at in range(0, len(data), MESSAGE_BYTES)]
         self._socket().writelines([self._speech.send(BytesMessage(piece)) for piece in pieces])
 

@@ -126,6 +126,7 @@ class Wire(asyncio.Protocol):
     # -- asyncio.Protocol ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert self._transport is None, "a wire has one socket in its life"
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self._sweeper = self.loop.call_later(SWEEP_EVERY_S, self._sweep)
@@ -171,6 +172,7 @@ class Wire(asyncio.Protocol):
         self._timer = self.loop.call_at(due_s, self._tick)
 
     def _tick(self) -> None:
+        assert self._timer is not None, "only the timer calls this"
         self._timer = None
         # The loop may call a little before the due time; a due time that is not reached yet is simply armed again.
         self.engine.tick(self.now_ms())
@@ -229,6 +231,7 @@ class Wire(asyncio.Protocol):
             self.opened.set_exception(error)
         for end in list(self._ends):
             end.fail(error)
+        assert not self._ends, "links end with their connection"
 
 
 def _end_of(link: Link) -> LinkEnd:

@@ -69,6 +69,7 @@ def for_backlog(messages: Sequence[Outgoing], path: str, due: datetime.datetime 
     `ValueError` for what its own entity would refuse, `MessageSizeExceededError` for what its aliases make too large.
     """
     batches = _split([to_backlog(message, path, due) for message in messages])
+    assert sum(len(batch.messages) for batch in batches) == len(messages), "every message is in one batch"
     if any(batch.is_too_large for batch in batches):
         raise MessageSizeExceededError(
             message=f"message: with what the backlog must remember of it, it is larger than {BATCH_BYTES_MAX} bytes"

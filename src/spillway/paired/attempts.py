@@ -90,11 +90,13 @@ class Attempts:
             from spillway.paired.syphoning import check_syphon  # who only sends needs none of it
 
             check_syphon(self.primary, options)
+        assert self._task is None or self._task.done(), "one attempt is under way at a time"
         self._is_pairing = options.is_being_paired = True
         self.error = None
         return options
 
     def _end(self, options: SendAvailabilityPairedNamespaceOptions) -> None:
+        assert self._is_pairing, "what ends has begun, and ends once"
         self._is_pairing = options.is_being_paired = False
 
     # -- one ------------------------------------------------------------------------------------------------------
@@ -131,6 +133,8 @@ class Attempts:
 
     def _set(self, pairing: Pairing, syphon: "Syphon | None", options: SendAvailabilityPairedNamespaceOptions) -> None:
         primary, secondary = self.primary, options.messaging_factory
+        assert self.slot.pairing is None, "a factory has one partner"
+        assert not primary.is_closed, "what is closed is not paired"
         self.slot.pairing = options.pairing = pairing
         primary.judge = secondary.judge = options.policy.judge
         primary.events.tell(

@@ -60,6 +60,7 @@ class Rotation:
     """
 
     def __init__(self, paths: list[str], cool_down_s: float, chance: random.Random) -> None:
+        assert len(set(paths)) == len(paths), "a queue is in the rotation once"
         self.queues = [BacklogQueue(path) for path in paths]
         self.cool_down_s = cool_down_s
         self.chance = chance

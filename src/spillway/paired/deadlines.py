@@ -50,7 +50,7 @@ class Deadlines:
         self._timer_s = at_s
 
     def _look(self) -> None:
-        assert self._timer is not None
+        assert self._timer is not None, "only the timer calls this"
         now_s = max(asyncio.get_running_loop().time(), self._timer_s)  # a timer may come a moment early
         self._timer = None
         self._timer_s = math.inf
@@ -59,6 +59,7 @@ class Deadlines:
                 self._ended[task] = self._ended.get(task, 0) + 1
                 self._calls[task] = now_s + AGAIN_S
                 task.cancel()
+        assert self._ended.keys() <= self._calls.keys(), "who was ended is under way until it has left"
         if self._calls:
             self._set_timer(min(self._calls.values()))
 

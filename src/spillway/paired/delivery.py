@@ -141,6 +141,8 @@ class Delivery:
         assert watch is not None and pairing is not None, "who is not paired has one way"
         if not batches:
             batches.extend(self._batches(request, watch))
+        left = sum(len(batch.messages) for batch in batches)
+        assert left == len(request.messages), "the batches are what is left of the request"
         began_s = loop.time()
         queue = pairing.rotation.choose(began_s, plan.tried, self._queue)
         if queue is None:
@@ -258,7 +260,7 @@ class Delivery:
     def _no_backlog(
         self, request: SendRequest, watch: Watch | None, cause: Exception | None
     ) -> BacklogUnavailableError:
-        assert watch is not None and self.slot.pairing is not None
+        assert watch is not None and self.slot.pairing is not None, "who is not paired has one way"
         causes = self.slot.pairing.rotation.causes() or str(cause or "there are none")
         error = BacklogUnavailableError(
             f"'{self.path}' is away ({watch.machine.cause}), and {request.fate()}. "

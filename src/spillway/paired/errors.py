@@ -61,5 +61,5 @@ def wrapped(error: Exception, path: str, failure: Failure) -> Exception:
     twin.args = error.args
     twin.is_transient = failure.is_retried or failure.is_busy
     twin.path = path
-    assert isinstance(twin, Exception)
+    assert isinstance(twin, MessagingError) and isinstance(twin, kind), "it is caught as either"
     return twin

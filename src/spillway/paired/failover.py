@@ -77,6 +77,7 @@ class Machine:
 
     def on_failure(self, error: BaseException, epoch: int, now_s: float) -> Change | None:
         """A qualifying failure of an attempt that began in `epoch`."""
+        assert epoch <= self.epoch, "no attempt began in an epoch that is still to come"
         if epoch != self.epoch or self.is_away:
             return None
         if self.is_on_trial:
@@ -116,6 +117,7 @@ class Machine:
         return self._become(State.HEALTHY, now_s, None) if self.state is not State.HEALTHY else None
 
     def _become(self, after: State, now_s: float, cause: BaseException | None) -> Change:
+        assert after is not self.state, f"{self.path} is {after.value} already: a change leaves a state for another"
         change = Change(self.path, self.state, after, now_s, cause)
         self.state = after
         self.cause = cause
@@ -124,4 +126,5 @@ class Machine:
             self.fail_over_at_s = None
         if after is State.HEALTHY:
             self.epoch += 1
+        assert (self.fail_over_at_s is not None) == (after is State.SUSPECT), "who is suspect has a time"
         return change

@@ -60,6 +60,7 @@ class InFlight:
                 self.count += count
                 self.bytes += size_bytes
                 turn.set_result(None)
+        assert self.count > 0 or not self._waiting, "nobody waits for room while nothing is in flight"
 
     def _fits(self, count: int, size_bytes: int) -> bool:
         if self.count == 0:

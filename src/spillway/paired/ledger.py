@@ -50,6 +50,7 @@ class ClientLedger:
             row = self._rows[key] = Count()
             if len(self._rows) > ROWS_MAX:
                 self._forget(next(iter(self._rows)))
+            assert len(self._rows) <= ROWS_MAX and key in self._rows, "the oldest row makes room for the newest"
         row.operations += 1
         row.units += 1 if size_bytes <= UNIT_BYTES else units_of(size_bytes)
         row.size_bytes += size_bytes

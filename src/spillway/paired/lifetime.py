@@ -31,6 +31,7 @@ class Partners:
 
     def watch_each_other(self) -> None:
         one, other = self.factories
+        assert one is not other, "a factory is not its own partner"
         one.on_end.append(lambda: self._on_end(one, other))
         other.on_end.append(lambda: self._on_end(other, one))
 

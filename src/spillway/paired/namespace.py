@@ -124,6 +124,7 @@ class Namespace:
             await self.release()
 
     def tell_end(self) -> None:
+        assert self.is_closed and not self._ended.is_set(), "the end is told once, when it has come"
         self._ended.set()
         self.calls.end_all()
         for told in self.on_end:

@@ -24,6 +24,8 @@ class Pairing:
         backlog_paths: list[str],
         missed_backlog_paths: Sequence[str] = (),
     ) -> None:
+        assert backlog_paths, "without a backlog queue nothing is paired"
+        assert not {*backlog_paths} & {*missed_backlog_paths}, "a queue was found or it was missed"
         self.primary = primary
         self.secondary = options.messaging_factory
         self.options = options

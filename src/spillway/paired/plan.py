@@ -50,6 +50,7 @@ class Plan:
     def __init__(
         self, began_s: float, deadline_s: float, operation_timeout_s: float, may_divert: bool, is_held: bool
     ) -> None:
+        assert deadline_s >= began_s, "a call ends after it began"
         self.began_s = began_s
         self.deadline_s = deadline_s
         self.operation_timeout_s = operation_timeout_s
@@ -153,6 +154,7 @@ class Plan:
                 return NoBacklog()
             pause_s = BACKOFF_S * (1 << self.rounds)
         self.rounds += 1
+        assert self.is_held or self.rounds <= RETRIES_MAX, "who is not held comes back a few times"
         self.is_worth_another_round = False
         return Again(now_s + pause_s) if now_s + pause_s < self.deadline_s else NoBacklog()
 

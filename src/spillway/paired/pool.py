@@ -159,6 +159,8 @@ class SenderPool:
         return sender
 
     def _release(self, sender: PooledSender, is_spoilt: bool) -> None:
+        assert self.busy_count > 0, "who is released was acquired"
+        assert sender not in self.idle, "a sender is used by one coroutine at a time"
         self.busy_count -= 1
         if is_spoilt or self.is_closed or len(self.idle) >= self.senders_max:
             self._discard(sender)
@@ -267,6 +269,7 @@ class SenderPool:
         return group
 
     async def _send_together(self, sender: PooledSender, group: list[_Waiting]) -> None:
+        assert 0 < len(group) <= TOGETHER_MAX, "a sender is not taken for nobody, nor for more than a batch may have"
         deadline_s = min(waiting.deadline_s for waiting in group)
         try:
             await self._use(sender, lambda sdk, left_s: self._send_group(sdk, left_s, group), deadline_s)

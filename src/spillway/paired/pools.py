@@ -50,6 +50,7 @@ class SenderPools:
     def leave(self, path: str) -> None:
         """One that was opened is closed; with the last one go the senders that nobody uses."""
         key = path.strip("/").lower()
+        assert self._users.get(key, 0) > 0, "who leaves was opened, and leaves once"
         self._users[key] -= 1
         if self._users[key] == 0:
             del self._users[key]

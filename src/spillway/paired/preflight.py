@@ -103,6 +103,7 @@ class _Search:
 
     def backlog(self) -> Backlog:
         found = [path for path in self.paths if path in self.found]
+        assert found, "a search that found nothing was given up before"
         return Backlog(found, {path: self._problem(path) for path in self.paths if path not in self.found})
 
     async def _look(self, path: str) -> None:

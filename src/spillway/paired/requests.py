@@ -56,6 +56,7 @@ class SendRequest:
 
     def stored(self, count: int) -> None:
         """The first so many are safe, and are not sent again; the rest may still go to either side."""
+        assert 0 < count <= len(self.messages), "no more is stored than was left"
         self.messages = self.messages[count:]
         self.body_sizes = self.body_sizes[count:]
         self.encoded = None

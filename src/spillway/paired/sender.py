@@ -106,7 +106,7 @@ class MessageSender:
                 raise
             # A batch is no send: whoever sends it will hear what is wrong with the entity.
             return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes or BATCH_BYTES_MAX)
-        assert isinstance(batch, ServiceBusMessageBatch)
+        assert isinstance(batch, ServiceBusMessageBatch), "the SDK makes batches of its own"
         return batch
 
     # -- parts ----------------------------------------------------------------------------------------------------

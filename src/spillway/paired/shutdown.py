@@ -26,6 +26,7 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
             interruption = error
         left = {task for task in left if not task.done()}
     for task in tasks:
+        assert task.done(), "nobody goes on before all have ended"
         if not task.cancelled():
             task.exception()  # what it ended with is no longer of interest
     if interruption is not None:

@@ -44,6 +44,7 @@ PAIRING_LINES: Final = (
     IDLE_RECEIVE,
     PING,
 )
+assert {*AT_BACKLOG.values(), *COMING_HOME.values(), PING} == {*PAIRING_LINES}, "every line of pairing is told apart"
 OUTBOUND_KINDS: Final = frozenset({RECEIVE, "peek"})  # their bytes leave the service
 
 
@@ -366,6 +367,7 @@ def priced(parts: list[Part], day: str, price: DayPrice, tariff: Tariff) -> list
         charges.append(
             Charge(day, *part[:4], *part.amount, 0, cost, part.amount.size_bytes * egress, 0),
         )
+    assert sum(each.operations_pico for each in charges) == price.cost_pico, "a day is shared out as a whole"
     return charges
 
 

@@ -112,7 +112,9 @@ def dealt_out(files: Sequence[LedgerFile], count: int) -> list[list[LedgerFile]]
     """By size, so that tasks end together; at least one hand, at most `count`."""
     hands = max(1, min(len(files), count))
     by_size = sorted(files, key=lambda file: -_size_of(file))
-    return [by_size[at::hands] for at in range(hands)]
+    dealt = [by_size[at::hands] for at in range(hands)]
+    assert sum(map(len, dealt)) == len(files), "every file is in one hand"
+    return dealt
 
 
 def _size_of(file: LedgerFile) -> int:

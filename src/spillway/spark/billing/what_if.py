@@ -170,6 +170,7 @@ def add_costs(found: Answer, question: Question, prices: PriceList) -> None:
         IDLE_RECEIVE: (found.idle_receives, found.idle_receives),
         PING: (found.pings, found.pings),
     }
+    assert sorted(counted) == sorted((*SECONDARY_LINES, *PRIMARY_LINES)), "every line is paid at one namespace"
     costs: dict[str, int] = {}
     for lines in (SECONDARY_LINES, PRIMARY_LINES):
         weights = [counted[line][1] for line in lines]

@@ -413,6 +413,7 @@ class Capture:
             count += here
             self.summary.entities[row["entity"]] = self.summary.entities.get(row["entity"], 0) + here
         self.summary.messages += count
+        assert self.summary.settled + self.summary.lost == self.summary.messages, "a row is settled or its lock is lost"
         return count
 
 

@@ -321,7 +321,7 @@ def run_here(config: Choice, master: str | None = None) -> ShowSummary | Resubmi
         return show(session, config, checked=checked)
     if isinstance(config, ResubmitConfig):
         return resubmit(session, config, checked=checked)
-    assert isinstance(config, PurgeConfig)
+    assert isinstance(config, PurgeConfig), "there are three commands"
     return purge(session, config, checked=checked)
 
 
@@ -331,7 +331,7 @@ def text_of(summary: ShowSummary | MoveSummary) -> str:
         return show_text(summary)
     if isinstance(summary, ResubmitSummary):
         return resubmit_text(summary)
-    assert isinstance(summary, PurgeSummary)
+    assert isinstance(summary, PurgeSummary), "there are three commands"
     return purge_text(summary)
 
 

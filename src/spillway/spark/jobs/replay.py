@@ -270,6 +270,7 @@ class Replay:
             self.summary.steps += 1
             rate = count / max(time.monotonic() - began_s, 0.001)
             self.say(f"step {number + 1} of {len(steps)}: {count:,} of {step.entity}, {step.day} ({rate:,.0f}/s)")
+        assert self.summary.steps + self.summary.steps_before == len(steps), "a step was sent now or before"
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 
@@ -369,6 +370,7 @@ def ranges(first: int, last: int, count: int, step: int) -> list[tuple[int, int]
     """From the first to the last, in as many parts as make about `step` messages each."""
     parts = max(1, min(-(-count // step), last - first + 1))
     edges = [first + (last + 1 - first) * index // parts for index in range(parts + 1)]
+    assert edges[0] == first and edges[-1] == last + 1, "the steps are the whole, without a gap"
     return [(low, high - 1) for low, high in zip(edges, edges[1:], strict=False)]
 
 

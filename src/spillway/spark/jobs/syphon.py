@@ -306,6 +306,7 @@ class Syphon:
             self._add_reports()
             depths = self._depths(tuple(depth.path for depth in depths))
             self.summary.after = _sum(depths)
+            assert self._done() >= done, "what came home stays counted"
             in_vain = in_vain + 1 if self._done() == done else 0
             # What a task had locked that died may be as many as were kept before and came home since.
             after = self.summary.after

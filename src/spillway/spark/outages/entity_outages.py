@@ -177,6 +177,7 @@ class Backlog:
         elif self.waiting >= 0 and self._negative_since_us is not None:
             self.negative_us += at_us - self._negative_since_us
             self._negative_since_us = None
+        assert (self.waiting < 0) == (self._negative_since_us is not None), "it is known since when it is below zero"
         second_us = at_us - at_us % SECOND_US
         shown, last = max(0, self.waiting), self._second
         if last is None or last.at_us != second_us:
@@ -342,7 +343,8 @@ class Reading:
 
     def _end(self, view: _View, now: Happening, end: str) -> None:
         absence = view.absence
-        assert absence is not None
+        assert absence is not None, "only what has begun ends"
+        assert now.at_us >= absence.began_us, "events are taken in the order of their times"
         absence.ended_us = now.at_us
         absence.end = end
         view.last_absence = absence
@@ -358,6 +360,7 @@ class Reading:
         for view in self.views.values():
             if view.absence is not None:
                 self._leave(view, until_us)
+        assert all(view.absence is None for view in self.views.values()), "every absence has an end, open ones too"
         outages = self._merge()
         remarks = [text if count == 1 else f"{text} ({count} times)" for text, count in self.remarks.items()]
         last_us = 0 if self._last is None else self._last.at_us
@@ -379,7 +382,7 @@ class Reading:
     def _leave(self, view: _View, until_us: int) -> None:
         """Still away when the events end: is the process there and waits, or is it gone?"""
         last = view.last
-        assert last is not None and view.absence is not None
+        assert last is not None and view.absence is not None, "an absence began with an event"
         patience_us = max(SILENCE_MIN_US, SILENCE_PINGS * view.ping_gap_us)
         if last.is_process_closed:
             self._end(view, last, ENDED)
@@ -427,10 +430,13 @@ def _outage(number: int, group: list[Absence]) -> Outage:
         remarks.append("its end is missing: the same process began another one")
     if left:
         remarks.append(f"{left} of {len(group)} processes ended before they returned")
+    began_us = min(each.began_us for each in group)
+    failed_over_us = min(each.failed_over_us for each in group if each.failed_over_us is not None)
+    assert began_us <= failed_over_us <= last.ended_us, "an outage begins, fails over and ends in this order"
     return Outage(
         number=number,
-        began_us=min(each.began_us for each in group),
-        failed_over_us=min(each.failed_over_us for each in group if each.failed_over_us is not None),
+        began_us=began_us,
+        failed_over_us=failed_over_us,
         ended_us=last.ended_us,
         end=OPEN if is_open else last.end,
         to_fail_over_s=max(failing_over, default=None),

@@ -24,7 +24,7 @@ def arrow_of(schema: str) -> "pa.Schema":
     from pyspark.sql.types import StructType
 
     parsed = StructType.fromDDL(schema)
-    assert isinstance(parsed, StructType)
+    assert isinstance(parsed, StructType), "columns were given, and no single type"
     return to_arrow_schema(parsed)
 
 

@@ -103,6 +103,7 @@ def connection_pool() -> ConnectionPool:
             if _pool is None or _pool.pid != os.getpid():
                 _pool = ConnectionPool()
                 atexit.register(_pool.close)
+    assert _pool.pid == os.getpid(), "a pool is not carried over a fork"
     return _pool
 
 

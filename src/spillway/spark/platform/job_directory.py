@@ -39,7 +39,7 @@ class JobDirectory:
         if local is not None:
             self._files = _Local(local)
         else:
-            assert spark is not None
+            assert spark is not None, "without Spark only places of this machine are asked for"
             refuse_on_connect(
                 spark,
                 f"{self.path}: a job with files there",

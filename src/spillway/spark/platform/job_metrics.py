@@ -39,6 +39,7 @@ NUMBERS: Final[dict[str, dict[str, str]]] = {
 }
 # These rise and fall, and are over with the run that told them; all others only rise.
 GAUGES: Final = frozenset({"lag_messages", "lag_seconds", "operations", "kept"})
+assert {name for names in NUMBERS.values() for name in names} >= GAUGES, "a gauge is a number that is declared"
 PREFIX: Final = "spillway"
 
 _mutex: Final = threading.Lock()

@@ -68,6 +68,7 @@ def whole_lines(pieces: Iterator[bytes], is_end_needed: bool) -> Iterator[bytes]
         if size < CHUNK_BYTES:
             continue
         text = b"".join(waiting)
+        assert len(text) == size, "what waits is what was counted"
         end = text.rfind(b"\n") + 1
         if size - end > LINE_BYTES_MAX:
             raise DamagedFile(0, f"a line is longer than {LINE_BYTES_MAX:,} bytes")

@@ -36,6 +36,7 @@ class Pace:
 
     def on_looked(self, is_idle: bool) -> None:
         self._pause_s = min(IDLE_LOOK_S, self._pause_s * 1.1 + 0.1) if is_idle else 0.0
+        assert 0.0 <= self._pause_s <= IDLE_LOOK_S, "looks are never rarer than that"
         self._again_s = self._clock() + self._pause_s
 
 
@@ -43,6 +44,7 @@ class Operations:
     """The operations of one process for one query; `per_second` of None is no limit."""
 
     def __init__(self, per_second: float | None = None, clock: Clock = time.monotonic) -> None:
+        assert per_second is None or per_second > 0, "with a budget of nothing no operation would ever begin"
         self.per_second = per_second
         self.count = 0
         self._clock = clock

@@ -142,6 +142,8 @@ def _declared(field: Field[Any], kind: Any, option: Option) -> Declared:
     if option.is_repeated and get_origin(kind) is tuple:
         kind = get_args(kind)[0]
     assert not option.is_secret or not field.repr, f"{field.name} is a secret: field(repr=False)"
+    assert (option.least is None) == (option.most is None), f"{field.name}: limits are two or none"
+    assert option.metavar or not option.is_repeated, f"{field.name}: a flag is said once"
     name = option.name or field.name.removesuffix(UNIT).removeprefix("is_").replace("_", "-")
     is_required = field.default is MISSING and field.default_factory is MISSING
     default = None if field.default is MISSING else field.default

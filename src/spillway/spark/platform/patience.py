@@ -76,6 +76,7 @@ class Patience:
             raise NamespaceError(f"{said}; tried again for {self.patience_s:g} s (patienceSeconds)", cause) from None
         least_s = BUSY_PAUSE_S if failure_of(cause).is_busy else 0.0
         pause_s = min(left_s, max(least_s, self._back_off.after()))
+        assert 0.0 <= pause_s <= left_s, "no pause is longer than the patience that is left"
         self._again_s = now_s + pause_s
         return pause_s
 

@@ -147,4 +147,5 @@ async def _end(
             new = replace(await end_position(place.management, end, begin.first, at.passed), begins_at=None)
     if place.before is not None:
         new = await behind(place.management, place.before, at, begin.late, first, new, share)
+    assert new.next >= at.next, "a position does not run backwards"
     return replace(new, begins_at=0 if begin.is_reset else None)

@@ -64,7 +64,7 @@ class BrowseRead:
         self.schema = schema
 
     def rows(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, RangePartition)
+        assert isinstance(partition, RangePartition), "partitions come from this reader"
         if partition.start >= partition.end:
             return
         pool = connection_pool()
@@ -121,6 +121,7 @@ class _Pages:
                 if left is not None:
                     messages = messages[:left]
                     left -= len(messages)
+                    assert left >= 0, "no more is read than was asked for"
                 is_over = last + 1 >= partition.end or left == 0
                 if not is_over:
                     coming = self.pool.start(self._peek(last + 1))
@@ -276,7 +277,7 @@ def _late(after: Mapping[str, Position]) -> list[InputPartition]:
 def _narrowed(partitions: list[InputPartition], after: Mapping[str, Position]) -> list[InputPartition]:
     """Without dead letters that were not there when the batch was planned, and are of a later one."""
     for partition in partitions:
-        assert isinstance(partition, RangePartition)
+        assert isinstance(partition, RangePartition), "partitions come from this reader"
         partition.wanted = wanted_of(after[partition.entity], partition.start)
     return partitions
 
@@ -306,7 +307,7 @@ async def _ranges(pool: CountedPool, options: ReadOptions, narrowed: Narrowed) -
 
 def _narrow(partition: InputPartition, numbers: Runs) -> bool:
     """To these numbers; whether any is left."""
-    assert isinstance(partition, RangePartition)
+    assert isinstance(partition, RangePartition), "partitions come from this reader"
     wanted = numbers.within(partition.start, partition.end)
     partition.wanted = None if wanted.runs == ((partition.start, partition.end),) else wanted
     return bool(wanted.runs)
@@ -314,16 +315,17 @@ def _narrow(partition: InputPartition, numbers: Runs) -> bool:
 
 def _share_budget(partitions: Sequence[InputPartition]) -> None:
     for partition in partitions:
-        assert isinstance(partition, RangePartition)
+        assert isinstance(partition, RangePartition), "partitions come from this reader"
         partition.sharers = len(partitions)
 
 
 def _limit(partitions: list[InputPartition], count_max: int) -> None:
     share = max(1, count_max // max(1, len(partitions)))
     for partition in partitions:
-        assert isinstance(partition, RangePartition)
+        assert isinstance(partition, RangePartition), "partitions come from this reader"
         partition.count_max = share
     del partitions[count_max:]
+    assert share * len(partitions) <= count_max, "the shares are no more than the whole"
 
 
 def _split_all(options: ReadOptions, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -343,6 +345,7 @@ def _split_all(options: ReadOptions, start: dict[str, int], end: dict[str, int])
 def _split(entity: str, start: int, end: int, sessions: tuple[str, ...] | None, parts: int) -> list[InputPartition]:
     parts = max(1, min(parts, end - start))
     edges = [start + (end - start) * index // parts for index in range(parts + 1)]
+    assert edges[0] == start and edges[-1] == end, "the parts are the whole, without a gap"
     return [
         RangePartition(entity, edges[index], edges[index + 1], sessions)
         for index in range(parts)

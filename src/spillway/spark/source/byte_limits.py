@@ -52,6 +52,7 @@ async def count_within(management: Management, first: int, count_max: int, bytes
 
     Exact where that is within the first of the sample.
     """
+    assert count_max > 0 and bytes_max >= 0, "a share of a batch is a message at the least"
     sample = await management.peek(first, SAMPLED)
     total = 0
     for count, message in enumerate(sample):

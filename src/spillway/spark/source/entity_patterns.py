@@ -48,6 +48,8 @@ class EntityPattern:
         self.queue = None if at >= 0 else _regex(name)
         self.topic = _regex(name[:at]) if at >= 0 else None
         self.subscription = _regex(name[at + len(SUBSCRIPTIONS) :]) if at >= 0 else None
+        is_queues = self.queue is not None
+        assert is_queues == (self.topic is None) == (self.subscription is None), "a pattern is of one of the two"
 
     def has(self, entity: str) -> bool:
         """Whether an entity is one of these, by its path."""

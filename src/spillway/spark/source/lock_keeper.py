@@ -222,6 +222,7 @@ class LockKeeper:
             return {}
         access = Access(**request["access"])
         self._renewer.keep(access, request["entity"], tokens, request["interval_s"], request["renew_s"], batch)
+        assert self._renewer.count <= self._locks_max, "what would be too much was refused"
         return {}
 
 

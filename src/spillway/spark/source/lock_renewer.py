@@ -126,6 +126,7 @@ class LockRenewer:
             return 0  # the locks run out
 
     def _start(self, kept: Kept, task: asyncio.Task[None]) -> None:
+        assert kept not in self._kept, "locks are kept by one task"
         self._kept[kept] = task
         task.add_done_callback(lambda _: self._kept.pop(kept, None))
 

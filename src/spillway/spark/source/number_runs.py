@@ -12,6 +12,7 @@ class Runs:
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self.runs: tuple[Run, ...] = tuple(_joined(runs))
+        assert all(one[1] < other[0] for one, other in pairwise(self.runs)), "runs are in order and do not touch"
         self._starts = [start for start, _ in self.runs]
 
     @classmethod

@@ -33,6 +33,7 @@ class Pacing:
         now_s = self._clock()
         if self._since_s is None:
             self._since_s = now_s
+        assert self._since_s <= now_s, "waiting began before now"
         if self._min_messages <= 1:
             return True
         self._is_full.clear()
@@ -44,6 +45,7 @@ class Pacing:
     def began(self) -> None:
         """A batch takes what waits."""
         self._since_s = None
+        assert self._is_full <= self._bases.keys(), "an entity that has enough was counted"
         for entity in self._is_full:
             self._bases[entity] += self._min_messages
 

@@ -18,7 +18,9 @@ TASKS_MAX: Final = 32
 def tasks_for(count: int, entities: int, cores: int | None = None) -> int:
     """Of each of so many entities that are read at the same time, if one has so many messages."""
     cores = min(TASKS_MAX, cores or core_count())
-    return max(1, min(-(-count // MESSAGES_A_TASK), -(-cores // max(1, entities))))
+    found = max(1, min(-(-count // MESSAGES_A_TASK), -(-cores // max(1, entities))))
+    assert found <= TASKS_MAX, "one entity has no more tasks than all may have"
+    return found
 
 
 def core_count() -> int:

@@ -146,6 +146,7 @@ _TAKERS: Final[dict[str, Callable[[Narrowed, Filter, ReadOptions], Narrowed | No
     "session_id": _by_session,
 }
 _ANSWERED: Final = frozenset({"sequence_number", "entity"})
+assert _TAKERS.keys() >= _ANSWERED, "what is answered here is taken here"
 
 # From which value up to and without which one a comparison of whole numbers holds.
 _Edges = tuple[int | None, int | None]

@@ -63,6 +63,7 @@ class DirectoryQuarantine:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        assert refused, "no file is begun for nothing"
         table = pa.Table.from_batches([_with_reason(each) for each in refused])
         if self._writer is None:
             self._new.parent.mkdir(parents=True, exist_ok=True)

@@ -37,4 +37,6 @@ def interval_until(until_ms: int) -> float:
     left_s = until_ms / 1000 - time.time()
     if left_s > LOCK_S_MAX + APART_S:
         left_s = LOCK_S_MIN
-    return min(INTERVAL_S_MAX, max(INTERVAL_S_MIN, left_s / PART))
+    found = min(INTERVAL_S_MAX, max(INTERVAL_S_MIN, left_s / PART))
+    assert INTERVAL_S_MIN <= found <= INTERVAL_S_MAX, "locks are renewed neither all the time nor too late"
+    return found

@@ -252,3 +252,4 @@ _NEEDS: Final[dict[str, str]] = {
     "application_properties": "application",
     "property_types": "application",
 }
+assert _NEEDS.keys() <= _READS.keys(), "a column that needs a section is read from it"

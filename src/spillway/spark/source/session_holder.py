@@ -92,6 +92,7 @@ class Holding:
             self.released.set()
             sessions, self._sessions = list(self._sessions.values()), {}
             await _close(sessions)
+            assert not self._sessions, "what comes after the end is closed, not held"
 
     async def _look_and_renew(self) -> None:
         lost = [session for session in self._sessions.values() if session.receiver.error is not None]

@@ -21,6 +21,7 @@ def session_ranges(names: Sequence[str], tasks: int) -> list[tuple[str, ...]]:
     """Sessions in so many ranges of equal size, one for a task; fewer where there are not so many sessions."""
     tasks = min(len(names), tasks)
     edges = [len(names) * index // tasks for index in range(tasks + 1)] if tasks else []
+    assert not edges or (edges[0], edges[-1]) == (0, len(names)), "every session is in a range"
     return [tuple(names[at:end]) for at, end in zip(edges, edges[1:], strict=False)]
 
 
@@ -61,6 +62,7 @@ class SessionPages:
                 if self._left is not None:
                     messages = messages[: self._left]
                     self._left -= len(messages)
+                    assert self._left >= 0, "no more is read than was asked for"
                 if self._left != 0:
                     coming = self._pool.start(self._side.next())
                 yield messages

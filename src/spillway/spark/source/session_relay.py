@@ -70,6 +70,7 @@ class RelayedReception:
         if self._local is not None or self._streams is None:
             return [] if self._local is None else await self._local.next()
         reader, writer = self._streams
+        assert not self._is_asking, "one question is under way at a time"
         self._is_asking = True
         try:
             writer.write(NEXT)
@@ -218,12 +219,14 @@ async def _next(reception: SessionReception, reader: asyncio.StreamReader) -> tu
         if not task.done():
             task.cancel()
     await asyncio.wait([coming, gone])
+    assert coming.done() and gone.done(), "nothing of this question is under way when the next one comes"
     return ([] if coming.cancelled() else coming.result()), is_gone
 
 
 def _packed(messages: Sequence[ReceivedMessage], said: str) -> bytes:
     body = b"".join([part for message in messages for part in (_token(message), message.raw)])
     sizes = [len(message.raw) for message in messages]
+    assert len(body) == sum(sizes) + TOKEN_BYTES * len(sizes), "the sizes tell where each message ends"
     return json.dumps({"sizes": sizes, "bytes": len(body), "said": said}).encode() + b"\n" + body
 
 

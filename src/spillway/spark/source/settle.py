@@ -116,6 +116,7 @@ def _settler(
                 lost += gone.lost
                 doubtful += gone.lost if gone.had_outage or is_repeated else 0
                 settled += len(groups[key]) - gone.lost
+        assert doubtful <= lost, "only a lock that was lost is doubtful"
         counts = {"settled": settled, "lost": lost, "doubtful": doubtful}
         yield pa.RecordBatch.from_pydict({name: pa.array([count], pa.int64()) for name, count in counts.items()})
 
@@ -169,6 +170,7 @@ def settle_groups(
                 task.cancel()
 
     pool.run(every())
+    assert found.keys() == groups.keys(), "every group has its answer"
     return found
 
 
@@ -213,4 +215,5 @@ async def _settle_locks(
             raise refusal
 
     lost = len(await in_pieces(settle_some, tokens))
+    assert answered <= asked, "no answer without a question"
     return LostLocks(lost, asked > answered)

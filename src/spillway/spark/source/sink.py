@@ -90,6 +90,8 @@ class Sending:
                 self._note(done, under_way.result(), quarantine)
             if quarantine is not None:
                 quarantine.finish()
+            outcomes = done.count + done.refused.count + done.quarantined.count
+            assert outcomes <= done.rows, "a row has one outcome"
             return done
         except BaseException:
             if quarantine is not None:
@@ -140,6 +142,7 @@ class Sending:
                 raise _refusal(len(rows), failed)
 
         await patiently(patience, send_left)
+        assert not left, "whoever returns has an outcome for every row"
         return len(rows) - len(refused), refused
 
     async def _checked(self, rows: Sequence[OutgoingRow]) -> tuple[list[OutgoingRow], list[Refused]]:
@@ -226,6 +229,7 @@ class Sending:
             is_lost = sender is None or entity in silent
             posted.append(_failed(silent[entity]) if sender is None or is_lost else sender.post_raw(encoded))
         outcomes = await asyncio.gather(*posted, return_exceptions=True)
+        assert len(outcomes) == len(messages), "every message was posted or has failed before"
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, ClientError):
                 raise outcome

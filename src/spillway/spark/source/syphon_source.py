@@ -136,7 +136,7 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SyphonPartition(index, shares) for index, shares in enumerate(end["shares"])]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        assert isinstance(partition, SyphonPartition)
+        assert isinstance(partition, SyphonPartition), "partitions come from this reader"
         return run_task(self.plan, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -184,6 +184,8 @@ def share_out(depths: Sequence[Depth], plan: SyphonPlan) -> list[list[list[Any]]
             tasks[-1].append([path, max(1, batch // plan.partitions) if total <= batch else taken])
             count -= taken
             free -= taken
+    assert len(tasks) <= plan.partitions, "rounding up a share makes no more tasks than there are partitions"
+    assert all(tasks), "no task is begun for nothing"
     return tasks
 
 
@@ -240,6 +242,7 @@ class Report:
         self._file = -1
 
     def __enter__(self) -> "Report":
+        assert self._file < 0, "a report is opened once at a time"
         if self.path is not None:
             # Where executors have no directory in common with the driver, there is no report but the rows.
             with contextlib.suppress(OSError):

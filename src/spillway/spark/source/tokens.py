@@ -18,6 +18,7 @@ from spillway.client import (
 TOKENS_AT_A_TIME: Final = 500
 PIECES: Final = (TOKENS_AT_A_TIME, 25, 1)  # after a refusal: pieces, then single tokens
 REQUESTS_AT_A_TIME: Final = 8
+assert tuple(sorted(PIECES, reverse=True)) == PIECES and PIECES[-1] == 1, "pieces get smaller, down to one token"
 
 # What a user calls them.
 SETTLEMENTS: Final = {
@@ -53,6 +54,7 @@ async def renew_tokens(management: Management, tokens: Sequence[uuid.UUID]) -> l
     gate = asyncio.Semaphore(REQUESTS_AT_A_TIME)
     chunks = [tokens[at : at + TOKENS_AT_A_TIME] for at in range(0, len(tokens), TOKENS_AT_A_TIME)]
     held = await asyncio.gather(*[_renew(management, chunk, gate) for chunk in chunks])
+    assert sum(map(len, held)) <= len(tokens), "no lock is won by renewing"
     return [token for some in held for token in some]
 
 
@@ -84,6 +86,7 @@ async def in_pieces(call: Call, tokens: Sequence[uuid.UUID]) -> list[uuid.UUID]:
         return await _piece(call, tokens, gate)
     chunks = [tokens[at : at + TOKENS_AT_A_TIME] for at in range(0, len(tokens), TOKENS_AT_A_TIME)]
     lost = await asyncio.gather(*[_piece(call, chunk, gate) for chunk in chunks])
+    assert sum(map(len, lost)) <= len(tokens), "no more is lost than was asked for"
     return [token for some in lost for token in some]
 
 

@@ -23,6 +23,7 @@ ERROR_CHARS_MAX: Final = 300
 GROUPS_MAX: Final = 1_000
 # By how long ago a message was enqueued: each up to so many seconds.
 AGES: Final = (("hour", 3_600), ("day", 86_400), ("week", 7 * 86_400), ("month", 30 * 86_400))
+assert tuple(sorted(AGES, key=lambda age: age[1])) == AGES, "the first age that fits is the one that counts"
 OLDER: Final = "older"
 AGE_NAMES: Final = (*(name for name, _ in AGES), OLDER)
 

@@ -68,6 +68,7 @@ class Journal:
         old = self._names
         self._names = []
         self._write({SNAPSHOT: [[*key, *entry] for key, entry in self.entries.items()]}, is_last=True)
+        assert len(self._names) == 1, "all that is known is in one file"
         for name in old:
             self._directory.remove(f"{DIRECTORY}/{name}")
 
@@ -115,6 +116,7 @@ class Journal:
             is_new = False
         if not is_new:
             raise JobDirectoryError(f"checkpoint {self._directory.path}: another run is at work there")
+        assert name not in self._names, "a file is written once"
         self._names.append(name)
 
 

@@ -76,6 +76,7 @@ class LockedPass:
         self._path = dead_letters_of(entity)
         self._act = act
         self._open = {each.key: each for each in planned}
+        self._count = len(self._open)
         self._held: dict[int, ReceivedMessage] = {}  # in our lock and not settled, by delivery id
         self._lock_s = LOCK_S_MIN
         self.outcome = Outcome(entity)
@@ -90,8 +91,11 @@ class LockedPass:
                 break
             except ClientError as error:
                 await pause(patience.after(error))
-        self.outcome.left = list(self._open)
-        return self.outcome
+        found = self.outcome
+        found.left = list(self._open)
+        told = len(found.done) + len(found.kept) + len(found.gone) + len(found.left)
+        assert told == self._count, "every dead letter that was planned has one outcome"
+        return found
 
     async def _pass(self, connection: Connection, patience: Patience) -> None:
         receiver = await connection.receiver(self._path)

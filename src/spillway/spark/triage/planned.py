@@ -33,6 +33,7 @@ _BY_SQL_TYPE: Final = {
     "timestamp_ntz": "timestamp",
     "void": "null",  # NULL takes a property out
 }
+assert list(_BY_SQL_TYPE)[-1] == "void", "all but the last are types to cast to"
 
 
 class Key(NamedTuple):

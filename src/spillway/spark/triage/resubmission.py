@@ -201,6 +201,7 @@ class Resubmission:
             if isinstance(outcome, BaseException) and not isinstance(outcome, ClientError):
                 raise outcome
             found.append(outcome)
+        assert len(found) <= len(raws), "a message was posted once, or not at all"
         return found + [NOT_POSTED] * (len(raws) - len(found))
 
     def _note(
