@@ -1,6 +1,26 @@
 """What is done about a fault of ours: the command is refused, and what it had touched is read from the store again.
 
 What that means for clients is in `incidents`.
+
+To go on with the state that the fault has left would be to trust what has just been shown wrong; to end the process
+would let one client's command end everybody's. What is sound is what the store has: every turn up to this one was
+submitted, and this one is written without the piece of work that failed. So the entities that it had touched are taken
+out of service, read again, and put back.
+
+    in service ──a fault──▶ apart, a read under way ──read──▶ in service
+                              ▲            │ a fault while it is read, or soon after
+                              └── apart, until `retry_ms` ◀──┘ (longer each time)
+
+What the piece had begun elsewhere must be let go of as well, or it would be waited for for ever:
+
+- **Loads that it asked for** are cut off with its effects and never reach the store. Their entities would stay with a
+  load under way that nobody answers: so these are unregistered, and their entities read again, too.
+- **The load whose answer it was working on** (`answering`) has been answered, and nobody would go on with what is
+  behind it.
+- **Links that a command was about to make or to end** are known to the peer and half known here: they are struck out,
+  and the command is refused.
+
+`Turn.counters` of such an entity may have half of the piece in them: the store counts its messages anew (`recounts`).
 """
 
 from spillway.broker.commands import (

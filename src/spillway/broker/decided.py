@@ -1,4 +1,13 @@
-"""What one call of `Namespace.apply` decided: a turn to remember, and effects to speak once it is remembered."""
+"""What one call of `Namespace.apply` decided: a turn to remember, and effects to speak once it is remembered.
+
+How an entity goes through a turn:
+
+    untouched ──touch──▶ in `touched` ──served──▶ `is_served` ──touched once more──▶ in `unfinished`, for the next turn
+
+Beside that, `changing` has those that the piece of work under way has touched: they are what a fault of ours costs. An
+entity is in there once a piece, which is told by `step`: each piece has a number that none before it had, in this turn
+or an earlier one, so that no flag has to be taken back when a piece ends.
+"""
 
 from spillway.broker.disk_room import DiskRoom
 from spillway.broker.effects import Effect, Load

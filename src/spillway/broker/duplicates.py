@@ -5,6 +5,29 @@ send is decided at once. When a namespace has more, the oldest of the entity wit
 store, by digest; from then on, until those are outside the window, sends to that entity wait for an answer of the
 index. After a start the ids are read when the entity is first sent to. Sends that wait keep their order, and count as
 held bytes.
+
+Where an id is known, by the number that its message got:
+
+    forgotten │ in the index of the store │ in memory, and in the log of the store
+    ──────────┴───────────────────────────┴────────────────────────────────────────▶ sequence numbers
+          the last sweep            `indexed_upto`
+
+Once the log has been read (`is_read`), every id above `indexed_upto` is in memory, and every one below it that may
+still count is in the index. From this follows what can be said without asking the store: an id that memory knows inside
+the window is a duplicate, whatever else there is; one that memory does not know is new only if nothing in the index is
+inside the window any more (`indexed_ms`). Everything else waits for the index.
+
+- **Who comes while others wait, waits too**, even if its own ids are known. Else it would be stored before what was
+  sent before it; and of two messages with one id, the later would be accepted and the earlier dropped.
+- **The answer of the index cannot be stale.** Ids get from memory into the index only by `IndexIds`, which is a load,
+  and an entity has one load under way: none gets there between the question of `AskIds` and its answer. What is
+  accepted meanwhile is in memory, and memory is asked first (`first_number`). The answer is for those at the front of
+  the line who were asked about, and for nobody behind them.
+- **When ids are forgotten decides nothing.** Whether one counts is a matter of its time (`floor_ms`), so a sweep may be
+  late, and is, several at a time. A window that is made longer must not bring back what had left the shorter one,
+  because some of that is forgotten and some is not: `since_ms` is the floor below which nothing comes back.
+- **`count` is what the log has above `indexed_upto`**, and the store says by how much it shrinks. A sweep that is
+  answered while the log is still being read would take away what was not counted yet: it gives way, and comes again.
 """
 
 from collections import deque
@@ -349,6 +372,7 @@ class IndexIds(LoadStep):
             duplicates.indexed_upto = ids.upto
             duplicates.indexed_ms = ids.accepted_ms
             duplicates.let_go(ids.count, ids.upto)
+        # An eighth more than is needed now, or the next send would begin it again.
         if rows.is_cut and budget.count > budget.count_max - budget.count_max // 8:
             return True
         budget.is_indexing = False
@@ -380,7 +404,7 @@ class SweepIds(LoadStep):
             if duplicates.is_read:
                 duplicates.let_go(ids.count, ids.upto)
             if ids.upto >= duplicates.indexed_upto:
-                duplicates.indexed_upto = 0
+                duplicates.indexed_upto = 0  # nothing is left in the index: memory decides alone
         if rows.is_cut:
             return True
         duplicates.is_sweeping = False

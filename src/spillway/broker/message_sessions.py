@@ -4,8 +4,36 @@ A session that somebody holds is a lane with one receiver. All others are only i
 have messages; a receiver that wants "the next" one is given the one that has had messages for longest. Locks on the
 messages of a session live and die with the session's.
 
-A receiver that deletes what it gets has no lock to lose on any message: when its session's lock runs out it stays
-until somebody else wants the session.
+A receiver that deletes what it gets has no lock to lose on any message: when its session's lock runs out it stays until
+somebody else wants the session.
+
+The states of a session, and where it is then:
+
+    free ──accepted by name, found by a look, or a message comes while somebody waits──▶ held
+    (in the store)                                                                     (in `locked` and in `ending`)
+      ▲  ▲                                                                               │   │
+      │  └── its receiver goes, or its lock ends and all locks of its messages are lost ─┘   │ its lock ends, its
+      │                                                                                      │ receiver only deletes,
+      └── somebody wants it ── idle (in `locked`, not in `ending`) ◀─────────────────────────┘ and nobody waits
+
+- `ending` is a part of `locked`, and its order is the order in which locks end: all last equally long, and a renewed
+  one goes to the end. So nothing is scanned, and the first of them tells when to look.
+- Between the end of a session's lock and the loss of the last lock on its messages, which may take several turns, it is
+  held by nobody and free for nobody (`is_over`). The store knows of no locks: given to another at once, that one would
+  be handed messages which the locks of the one before still cover.
+
+**Finding the next one.** To keep every session that has messages in memory would make memory grow with depth. To ask
+the store for the first that is ready would pass over all that are held, each time: those have messages, too, and stand
+in front. So a look goes on behind the last session that was given out (`found_upto`). That is right as long as
+everything before it is held; hence whatever makes an earlier session free, or gives it messages with old numbers, sets
+`found_upto` back (`_look_anew`). Forgotten once, such a session would not be found again before the next start.
+
+A look takes a turn or more, and its answer is as old as the question:
+
+- What was set back meanwhile must not be moved on by that answer: `begun_anew_count` tells, and the look is repeated.
+- A session that was closed meanwhile may be in the answer although it has been emptied since: it is passed over
+  (`closed_meanwhile`). If it still has messages, closing it has set `found_upto` back, and the repeated look finds it.
+- A session that was accepted by name meanwhile is in `locked`, and passed over for that.
 """
 
 from spillway.broker.commands import AttachReceiver, GetSessionState, ListSessions, Request
@@ -48,7 +76,9 @@ class MessageSessions(Sessions):
         self.budget = budget
         self.links = links  # of the namespace
         self.waiting: dict[int, Waiting] = {}  # by link number, the first to come in front
-        self.waiting_until_ms = 0  # none of them is given up before this; 0: nobody waits
+        # None of them is given up before this; 0: nobody waits. A bound, and not the least of their times: who leaves
+        # before does not change it, and at worst a turn finds nothing to do.
+        self.waiting_until_ms = 0
         self.refills = SessionRefills(queue)
         self.is_looking = False
         # Every session that became ready up to this was given to somebody: no need to look at those again and again.
@@ -89,6 +119,7 @@ class MessageSessions(Sessions):
         queue = self.queue
         until_ms = decided.now_ms + queue.settings.lock_duration_ms
         session = MessageSession(self.budget, session_id, until_ms, queue.locked)
+        # Also if the message that made it ready is at hand: whether others stand before it only the store knows.
         session.window.begin_cold(queue.counters.last_sequence_number)
         session.refill_step = Refill(queue, session)
         link = ReceiverLink(attach.link_id, attach.deletes, session)
@@ -196,7 +227,7 @@ class MessageSessions(Sessions):
         """Give them to those who wait. Whether to look on: there are more, or (`is_passed`) the look began anew."""
         for row in sessions:
             if not self.waiting:
-                break
+                break  # those behind it are still free: `found_upto` stays before them
             if not is_passed:
                 self.found_upto = row.ready_since
             if row.session_id in self.closed_meanwhile:

@@ -5,6 +5,23 @@ same catalogue, seed, commands and times give the same decisions, so a run can b
 
 What a command does is decided next door, in `links`, `sending`, `settling` and `requests`. Here is the turn: what has
 fallen due, the commands, then every entity that was touched.
+
+    begin ─▶ timers that are due ─▶ command, command, … ─▶ serve each touched entity ─▶ counters and timers ─▶ end
+             └──────────── each of these is a piece of work, undone as a whole if it fails ────────────┘
+
+- **Timers first**: a lock that has ended is lost before anybody settles by it, whatever the order in which a timer and
+  a command reached the process. Time does not go on within a turn, so nothing falls due in the middle of it.
+- **Commands change, serving hands out.** A command only marks what it has changed (`Decided.touch`). A hundred sends
+  and the credit that comes after them are one delivery pass, and one row of counters, instead of a hundred and one.
+- **An entity is served once a turn.** Serving may touch others (a dead letter, a forward), which are then served in the
+  same turn, behind the rest. One that is touched again after it was served goes on in the next turn, which comes at
+  once (`unfinished`): served again here, entities that pass messages on to one another would have no bound in this
+  turn.
+- **A fault of ours costs its piece of work.** Records and effects are lists that only grow, so undoing them is cutting
+  them off where the piece began. What it did to entities in memory cannot be undone: those are read from the store
+  again (`containment`), which has everything that was decided before.
+- **Numbers bound the turn**: steps, chores, filters, deliveries (`Decided`). What is left goes on in the next turn,
+  which `next_due_ms` asks for, with commands of others in between.
 """
 
 from spillway.broker.commands import (

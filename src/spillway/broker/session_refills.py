@@ -2,6 +2,14 @@
 
 An entity has one load under way at a time. A session each would be a wait for the disk each; with thousands of them
 accepted and emptied it is the number of loads that counts, not the number of rows.
+
+A session that wants messages is in `wanting`, then in `asked`, and then answered or in `wanting` again, if the answer
+was full before its turn came. It is in there once: `Lane.is_refilling` is set with the first wish, and `Refill.loaded`
+takes it back. However many sessions want something, this step is among the loads of the entity once (`is_in_line`).
+
+What returned is asked for by number, which is another question: such a refill leaves this step and lines up by itself.
+It is only put there (`Loads.put`) and not added: this is called while the loads decide what to ask next, and adding
+would make them ask inside of that.
 """
 
 from collections import deque

@@ -3,6 +3,32 @@
 Two sources feed the front of the line. `line` holds messages never delivered, in order, up to `upto`: every number up
 to there is in memory, locked, or gone. `returned` holds numbers that came back (abandoned, lock expired, released);
 their bodies are read again when their turn comes. The next message is the smaller of both heads (contract H6).
+
+    locked, returned, or gone │ `line`, in memory │ cold: in the store alone
+    ──────────────────────────┴───────────────────┴─────────────────────────▶ sequence numbers
+                                               `upto`                `cold_upto`
+
+What holds between two calls:
+
+- Nothing is cold if `cold_upto <= upto`.
+- `line` rises, and has no number above `upto`. A number in it that is not in `resident` has gone, and is skipped.
+- A number is in `resident` only if it is in `line` or in `returned_numbers`.
+- `returned_numbers` says what has returned; the heap may also have numbers of which that is no longer so.
+
+Why it is done so:
+
+- **A new message stays in memory only if nothing is cold**, even where there is room. Else there were two pieces with a
+  gap of messages between them that nobody has read, one number could not say what is in memory, and what was sent later
+  would be delivered earlier. The price is that a message which goes cold is written and read back, so senders are
+  slowed before it comes to that (`pace.py`).
+- **What returns is a number.** Locks hold no bodies (there may be tens of thousands), so the body has to be read again.
+  Until it is, `take` answers None although `line` has messages: those stand behind it.
+- **What is gone from the middle is not searched for.** Expiry and deletion would walk through the line or the heap for
+  every message; instead it is noticed when its number comes to the head.
+- **An answer of the store says how far it goes** (`refill`), which may be beyond its last message: the numbers up to
+  there are gone, or of other sessions. Were `upto` moved only to the last message, a tail of such numbers would count
+  as cold for ever, and be asked for in every turn. It says what was the last number when it was *asked*: what came
+  later is cold, and not in the answer.
 """
 
 import heapq
@@ -64,6 +90,7 @@ class Window:
             self.give_back(number)
         elif number > self.cold_upto:
             self.append(stored)
+        # Between the two it is cold: the store has it in its place, and it is read with the others.
 
     def append_cold(self, sequence_number: int) -> None:
         """A new message at the tail whose body is not at hand: the store has it."""

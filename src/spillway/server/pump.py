@@ -1,9 +1,35 @@
 """One line, one direction: bytes become commands, the broker decides, the journal remembers, peers speak.
 
 One pump drives one namespace. A turn is scheduled at most once per iteration of the loop, takes a bounded share from
-each peer that has something new, and ends with one write per connection that has something to say. Effects leave in
-one FIFO: those of a turn wait until the turn is durable, those of a turn without records wait behind earlier turns.
-Nothing here decides anything about messages; nothing here is spoken before it is remembered.
+each peer that has something new, and ends with one write per connection that has something to say. Effects leave in one
+FIFO: those of a turn wait until the turn is durable, those of a turn without records wait behind earlier turns. Nothing
+here decides anything about messages; nothing here is spoken before it is remembered.
+
+    take_commands ─▶ apply ─┬─▶ records ─▶ journal.submit(ticket) ─ ─ ─▶ on_durable(ticket) ─▶ release ─▶ peers
+                            ├─▶ effects ─▶ waiting, behind those of earlier tickets ─────────────┘
+                            └─▶ loads ───▶ journal.load, right behind that submit ─ ─▶ on_loaded ─▶ own_commands
+
+To wait for the disk after every command would be one sync a command. So the core decides ahead of the disk, on a state
+that is not durable yet, and only what is *said* waits. What follows from that:
+
+- **Effects leave in the order in which they were decided**, and each when all turns up to its own are durable.
+  `waiting` is in the order of tickets, and nothing overtakes it.
+- **A turn without records waits as well**, if one before it does: what it says rests on what that one decided, for
+  example on a message whose send is not on the disk. It has no ticket of its own, for which nobody would commit
+  anything; its effects join those of the last turn that waits (`remember`). Spoken at once, a crash could take back
+  what a client has been told.
+- **The ledger alone holds nobody up.** Its turn has a ticket, and nothing waits for that.
+- **A load is asked behind the turn that decided it.** The journal does one thing after the other, so its answer has
+  what that turn has written. It need not be durable for that, and comes back as a command, like everything that
+  happens.
+- **What could not be said goes back to the core** (`give_back`): the core has counted on it, and only the core knows
+  what it means that a delivery did not leave.
+- **What nobody waits for yields to what somebody waits for.** While a turn with chores is not durable,
+  `is_store_behind` keeps the core from doing more of them: their commit would be in front of everybody's
+  acknowledgements.
+
+After a failure of the journal nobody knows what is on the disk. The one thing that is certain not to be a lie is to say
+nothing more (`on_failed`): what waits is dropped, every socket is cut off, and whoever runs the pump hears of it.
 """
 
 import asyncio
@@ -272,6 +298,7 @@ class Pump:
         if loads:
             spoken = [effect for effect in spoken if type(effect) is not Load]
         is_waited_for = decided.turn.is_waited_for()
+        # Three kinds of turns: with records that somebody waits for, with the ledger alone, and with nothing to write.
         if is_waited_for:
             self.submit(decided.turn, spoken)
             if decided.has_done_chores:
@@ -402,6 +429,8 @@ class Pump:
         has_unread = peer.has_unread
         is_counted = has_unread and peer.is_authorised and not connection.is_lost
         unread_bytes = peer.unread_bytes if is_counted else 0
+        # `held_bytes` is the sum of what connections hold. What a peer holds is known only here, when its commands are
+        # taken: until then it counts with every byte that came, read or not.
         self.held_bytes -= connection.held_bytes - unread_bytes
         connection.held_bytes = unread_bytes
         if connection.is_lost:
