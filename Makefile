@@ -75,15 +75,15 @@ test-spark-processes: $(DEV)
 test-compiled: $(DEV)
 	@if $(VENV_PYTHON) setup.py --can-compile; then \
 		$(MAKE) --no-print-directory $(COMPILED) && \
-		echo "test: the hot rooms once more, compiled" && \
+		echo "test: the compiled parts once more, compiled" && \
 		PYTHONPATH=build/compiled $(PYTEST) --expect-compiled --results-file build/results-compiled.json $(HOT_TESTS); \
-	else echo "test: not compiled here, so the hot rooms' tests ran once"; fi
+	else echo "test: not compiled here, so the tests of the compiled parts ran once"; fi
 
 lint: $(DEV) ## ruff and mypy --strict
 	@echo "lint: ruff, mypy --strict"
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy
 
-format: $(DEV) ## put the sources into the house's format
+format: $(DEV) ## put the sources into the project's format
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix --quiet .
 
 serve: $(CORE) ## a broker on port 5672, data in ./spillway-data (SERVE_ARGS="...")

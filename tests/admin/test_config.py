@@ -182,10 +182,10 @@ def test_what_the_file_has_no_words_for_is_listed(
     administration.delete_rule("t", "silent", "$Default")
     config, warnings = exported(namespace)
     assert warnings == [
-        "queue q: Config.json has no words for EnableExpress, Status, UserMetadata",
+        "queue q: Config.json cannot express EnableExpress, Status, UserMetadata",
         "queue short: DefaultMessageTimeToLive is PT0.5S; PT1S is the least in Config.json",
-        "topic t: Config.json has no words for AutoDeleteOnIdle, EnableBatchedOperations",
-        "subscription t/Subscriptions/s: Config.json has no words for DeadLetteringOnFilterEvaluationExceptions",
+        "topic t: Config.json cannot express AutoDeleteOnIdle, EnableBatchedOperations",
+        "subscription t/Subscriptions/s: Config.json cannot express DeadLetteringOnFilterEvaluationExceptions",
         "subscription t/Subscriptions/s: rule parameters is left out: Config.json has no parameters of SQL expressions",
         "subscription t/Subscriptions/s: rule typed is left out: Config.json has no values of the type duration (t)",
         "subscription t/Subscriptions/silent: a rule that selects nothing stands for no rule at all",
@@ -200,7 +200,7 @@ def test_no_key_of_a_rule_is_in_the_file(
     rule = AuthorizationRule(rights=["Send"], key_name="senders", primary_key=key)
     administration.create_queue("ruled", authorization_rules=[rule])
     config, warnings = exported(namespace)
-    assert warnings == ["queue ruled: Config.json has no words for AuthorizationRules"]
+    assert warnings == ["queue ruled: Config.json cannot express AuthorizationRules"]
     assert key not in json.dumps(config)
     assert "senders" not in json.dumps(config)
 

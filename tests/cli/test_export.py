@@ -69,7 +69,7 @@ def test_the_file_goes_to_stdout_and_what_it_cannot_say_to_stderr() -> None:
     assert done.returncode == 0
     config = json.loads(done.stdout)
     assert config["UserConfig"]["Namespaces"][0]["Queues"][0]["Name"] == "orders"
-    assert done.stderr == "spillway: warning: queue orders: Config.json has no words for UserMetadata\n"
+    assert done.stderr == "spillway: warning: queue orders: Config.json cannot express UserMetadata\n"
 
 
 def test_all_namespaces_of_a_directory_are_one_file_unless_one_is_named(tmp_path: Path) -> None:

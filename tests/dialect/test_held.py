@@ -180,7 +180,7 @@ ROWS: dict[str, Step] = {
     "links, with their names": links,
     "attaches that wait for their answer": attaches_without_an_answer,
     "deliveries that are not settled": deliveries_not_settled,
-    "deliveries before a shut session window": deliveries_before_a_shut_window,
+    "deliveries before a closed session window": deliveries_before_a_shut_window,
     "messages received and deleted, whose credit was taken back": deleted_and_not_taken,
     "requests under way, with their ids": requests_with_large_ids,
     "requests under way, with what they list": requests_with_long_lists,

@@ -52,7 +52,7 @@ def test_without_a_report_they_are_where_everything_is_kept_or_nowhere(tmp_path:
 
 def test_the_page_of_the_lab_has_the_numbers_and_the_way_to_the_pages_beside_it() -> None:
     text = str(pages_section(Pages(made(), {"cost": Path("/somewhere/a-cost.html")})))
-    assert "USD 0.03" in text and "<td>40,000</td>" in text and "away for 14.2 s" in text
+    assert "USD 0.03" in text and "<td>40,000</td>" in text and "unavailable for 14.2 s" in text
     assert 'href="a-cost.html"' in text and "/somewhere" not in text
 
 
@@ -69,7 +69,8 @@ def test_the_terminal_gets_all_of_one_run_and_a_line_each_of_several() -> None:
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert "2027-01-15 to 2027-01-15: USD 0.03" in lines
-    assert "orders: away for 14.2 s, 1.5 s to fail over, an unknown time to return; 8,000 waited at most" in lines
+    told = "orders: unavailable for 14.2 s, 1.5 s to fail over, an unknown time to return; 8,000 waited at most"
+    assert told in lines
     assert lines[-4:] == ["cost USD 0.03", "What it cost is in a-cost.html"] * 2
 
 

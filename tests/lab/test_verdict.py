@@ -82,7 +82,7 @@ def test_a_message_that_changed_on_its_way_is_seen() -> None:
 
 def test_a_message_that_was_said_to_be_unsent_must_not_be_delivered() -> None:
     lines = [send("producer0-0", res=FAIL), send("producer0-0", 1.5, attempt=1), delivery("producer0-0", 1)]
-    assert "1 messages were delivered although the sender was told that they were not sent" in problem(lines)
+    assert "1 messages were delivered although the sender got the answer that they were not sent" in problem(lines)
     assert judged(lines).false_acknowledgements == 1
     lines[-1] = delivery("producer0-0", 1, attempt=1)
     assert (judged(lines).problems, judged(lines).false_acknowledgements) == ([], 0)

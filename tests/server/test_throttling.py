@@ -76,12 +76,12 @@ def test_one_line_says_that_throttling_has_begun_and_one_that_it_is_over(caplog:
     for _ in range(30):
         scene.second()
     assert [record.message for record in caplog.records] == [
-        "namespace=test is throttled (operations-per-second): clients are told to wait 10 s",
+        "namespace=test is throttled (operations-per-second): clients are asked to wait 10 s",
         "namespace=test is no longer throttled (operations-per-second): 150 requests refused",
     ]
     scene.throttle.refused[MEMORY] += 1
     scene.second()
-    assert caplog.records[-1].message == "namespace=test is throttled (memory-mb): clients are told to wait 10 s"
+    assert caplog.records[-1].message == "namespace=test is throttled (memory-mb): clients are asked to wait 10 s"
 
 
 def test_the_memory_of_this_process_is_known() -> None:

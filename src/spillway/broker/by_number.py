@@ -175,7 +175,8 @@ class ReceiveDeferredStep(NumbersStep):
 
     def _lock_missing(self) -> BrokerError:
         return SessionLockLost(
-            f"'{self.queue.path}' requires sessions: its deferred messages are received by who holds their session."
+            f"'{self.queue.path}' requires sessions: only the receiver that holds a session can receive its deferred "
+            "messages."
         )
 
     def _locked_already(self, lane: Lane) -> BrokerError | None:

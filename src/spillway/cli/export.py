@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Write the queues, topics, subscriptions and rules of a running broker as a Config.json of Microsoft's emulator.
 
-    What such a file has no words for is said on stderr.
+    What such a file cannot express is listed on stderr.
     """
     answers = [broker.ask("GET", "config") for broker in brokers(namespace, data, ca_file)]
     text = json.dumps(joined([answer["config"] for answer in answers]), indent=2, ensure_ascii=False) + "\n"

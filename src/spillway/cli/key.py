@@ -82,7 +82,7 @@ def add(
 def remove(
     name: Annotated[str, typer.Argument(help="Name of the rule.")], data: Data = DATA, as_json: AsJson = False
 ) -> None:
-    """Remove a rule: what its keys opened is shut."""
+    """Remove a rule, and close what its keys have opened."""
     from spillway.server.keys import KEY_NAME
 
     if name.lower() == KEY_NAME.lower():

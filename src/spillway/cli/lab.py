@@ -43,7 +43,7 @@ def command(
     ] = None,
     syphon: Annotated[
         str | None,
-        typer.Option(metavar="HOW", help="Who brings the backlog home: spark, if it is installed, or process."),
+        typer.Option(metavar="HOW", help="What brings the backlog home: spark, if it is installed, or process."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Of the scenario random: which play. Default: any.", min=0)

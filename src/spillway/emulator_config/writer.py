@@ -83,7 +83,7 @@ def entity_of(entity: EntityConfig, name: str, warnings: list[str]) -> dict[str,
         )
     missing = unsaid(values, {PROPERTIES[key] for key in PROPERTIES_OF[entity.kind]})
     if missing:
-        warnings.append(f"{entity.kind} {entity.path}: Config.json has no words for {', '.join(missing)}")
+        warnings.append(f"{entity.kind} {entity.path}: Config.json cannot express {', '.join(missing)}")
     return {"Name": name, "Properties": properties}
 
 

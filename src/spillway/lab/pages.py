@@ -41,7 +41,8 @@ class Pages:
         lines = []
         for row in self.made["availability"]["summary"]["outages"]:
             lines.append(
-                f"{row['entity']}: away for {seconds(row['length_s'])}, {seconds(row['to_fail_over_s'])} to fail over, "
+                f"{row['entity']}: unavailable for {seconds(row['length_s'])}, "
+                f"{seconds(row['to_fail_over_s'])} to fail over, "
                 f"{seconds(row['to_return_s'])} to return; {row['backlog_max']:,} waited at most"
             )
         return [*lines, *(str(line) for line in self.made["availability"]["words"])]

@@ -32,22 +32,22 @@ FIGURES: Final = (
 )
 NUMBERS: Final = (
     ("sent", "distinct messages that the producers tried to send"),
-    ("acknowledged", "the producers were told that they are safe"),
+    ("acknowledged", "confirmed to the producers"),
     ("diverted", "taken by a backlog queue on the secondary instead of the primary"),
     ("syphoned", "brought home from the backlog"),
     ("delivered", "distinct messages that the consumers received"),
     ("duplicated", "stored on the primary more than once"),
     ("lost", "acknowledged, and nowhere: neither delivered nor still stored anywhere"),
     ("out_of_order", "stored on the primary behind a later message of the same producer"),
-    ("failed_attempts", "sends whose caller heard an error, and sent again"),
+    ("failed_attempts", "sends whose caller got an error, and sent again"),
     (
         "false_acknowledgements",
-        "callers that were told what is not so: that it is safe, or that it was not sent",
+        "callers that got a wrong answer: that it is safe, or that it was not sent",
     ),
-    ("pings", "sent to the primary while it was away"),
+    ("pings", "sent to the primary while it was unavailable"),
 )
 JUDGED: Final = (
-    "How this was judged: every client wrote down what it was told, each in a file of its own. When all was over, a "
+    "How this was judged: every client wrote down the answers it got, each in a file of its own. When all was over, a "
     "process that was given nothing but these files looked for every acknowledged message: whether it was delivered, "
     "unchanged, once, and not again after it was completed. What the senders counted had no say in it."
 )
@@ -113,8 +113,8 @@ def banner(parts: list[Part]) -> Markup:
     broken = [part for part in parts if part.found["problems"]]
     outages = "1 outage was" if len(parts) == 1 else f"{len(parts)} outages were"
     words = (
-        f"{outages} rehearsed. {acknowledged:,} messages were acknowledged, {diverted:,} of them found the primary "
-        f"away and took the way around; {lost:,} were lost, {twice:,} were delivered twice."
+        f"{outages} rehearsed. {acknowledged:,} messages were acknowledged, {diverted:,} of them by the "
+        f"backlog while the primary was unavailable; {lost:,} were lost, {twice:,} were delivered twice."
     )
     if not broken:
         return verdict("Nothing was lost.", words)

@@ -59,7 +59,7 @@ def _of_producers(timeline: Timeline) -> list[tuple[float, str]]:
         suspected = [span for span in spans if span.state == SUSPECT]
         away = [span for span in spans if span.state == AWAY]
         if suspected:
-            story.append((suspected[0].from_s, f"{name} suspects that the queue is away; its timer runs."))
+            story.append((suspected[0].from_s, f"{name} suspects that the queue is unavailable; its timer runs."))
         if away:
             cause = timeline.causes.get(name)
             why = f" ({cause})" if cause else ""

@@ -161,7 +161,7 @@ def set_status(broker: Broker, paths: list[str], status: str) -> None:
 
 class BacklogQueueFails(Kill):
     name = "backlog-queue-fails"
-    about = "the primary is killed, and half of the backlog queues are disabled while it is away"
+    about = "the primary is killed, and half of the backlog queues are disabled meanwhile"
 
     def begin(self, lab: Ground) -> None:
         super().begin(lab)  # first: the other takes a second, in which all would still be sent to the primary

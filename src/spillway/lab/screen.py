@@ -24,18 +24,18 @@ BARS: Final = (
 )
 WORDS: Final = (
     ("sent", "distinct messages that the producers tried to send"),
-    ("acknowledged", "of these the producers were told that they are safe"),
+    ("acknowledged", "of these were confirmed to the producers"),
     ("diverted", "of these the backlog on the secondary took"),
     ("syphoned", "brought home from the backlog"),
     ("delivered", "distinct messages that the consumers received"),
     ("duplicated", "of these were stored more than once"),
     ("lost", "acknowledged, and nowhere"),
     ("out_of_order", "stored behind a later one of the same producer"),
-    ("failed_attempts", "sends whose caller heard an error, and sent again"),
-    ("false_acknowledgements", "callers that were told what is not so"),
+    ("failed_attempts", "sends whose caller got an error, and sent again"),
+    ("false_acknowledgements", "callers that got a wrong answer"),
     ("failover_s", "seconds from the fault until the backlog took over"),
     ("return_s", "seconds from its end until all senders were back"),
-    ("pings", "to the primary while it was away"),
+    ("pings", "to the primary while it was unavailable"),
 )
 TITLES: Final = {"failover_s": "failover", "return_s": "return", "false_acknowledgements": "false answers"}
 COLUMNS: Final = (

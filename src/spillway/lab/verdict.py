@@ -150,7 +150,7 @@ class Judge:
         _blame(found, seen - sent, "messages came from nowhere")
         _blame(found, self._came_back(), "messages came back after they were completed")
         _blame(found, changed, "messages were not delivered as they were sent")
-        _blame(found, denied, "messages were delivered although the sender was told that they were not sent")
+        _blame(found, denied, "messages were delivered although the sender got the answer that they were not sent")
         _blame(found, set(self.left), "messages did not come home", where=self.left)
         self._compare(found, expected)
         return found

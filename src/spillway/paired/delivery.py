@@ -125,7 +125,8 @@ class Delivery:
             return for_backlog(request.messages, self.path, request.due)
         except MessageSizeExceededError as error:
             raise MessageSizeExceededError(
-                message=f"{error}. '{self.path}' is away, so it could go nowhere else. {request.fate().capitalize()}."
+                message=f"{error}. '{self.path}' is unavailable, so it could go nowhere else. "
+                f"{request.fate().capitalize()}."
             ) from None
 
     async def _try_backlog(
@@ -250,7 +251,7 @@ class Delivery:
     def _entity_failed(self, request: SendRequest, watch: Watch | None) -> EntityFailed:
         assert watch is not None, "who is not paired has one way"
         error = EntityFailed(
-            f"'{self.path}' is away and waiting does not bring it back: {watch.machine.cause}. "
+            f"'{self.path}' is unavailable and waiting does not bring it back: {watch.machine.cause}. "
             f"{request.fate().capitalize()}. Mend the cause, then call mark_path_healthy if the next ping is too "
             "far off."
         )
@@ -263,7 +264,7 @@ class Delivery:
         assert watch is not None and self.slot.pairing is not None, "who is not paired has one way"
         causes = self.slot.pairing.rotation.causes() or str(cause or "there are none")
         error = BacklogUnavailableError(
-            f"'{self.path}' is away ({watch.machine.cause}), and {request.fate()}. "
+            f"'{self.path}' is unavailable ({watch.machine.cause}), and {request.fate()}. "
             f"No backlog queue takes messages. {causes}"[:ERROR_CHARS_MAX]
         )
         error.is_outcome_unknown = request.is_outcome_unknown

@@ -28,11 +28,11 @@ class FactoryClosed(MessagingError):
 
 
 class EntityFailed(MessagingError):
-    """The entity is away and no waiting brings it back: it is gone, or this client may not send to it."""
+    """The entity is unavailable and no waiting brings it back: it is gone, or this client may not send to it."""
 
 
 class BacklogUnavailableError(MessagingError):
-    """The entity is away and no backlog queue takes messages. The text names each and its cause.
+    """The entity is unavailable and no backlog queue takes messages. The text names each and its cause.
 
     `is_outcome_unknown`: a send before may have been stored, and its answer was lost; else nothing was sent. Sending
     again with the same message id makes one message of it, where duplicates are detected.

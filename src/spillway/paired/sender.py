@@ -83,7 +83,7 @@ class MessageSender:
         numbers = parameters.check_cancel(sequence_numbers, timeout)
         if any(number < 0 for number in numbers):
             raise SchedulingError(
-                f"'{self.path}' was away when this was scheduled: the message is in the backlog and cannot be "
+                f"'{self.path}' was unavailable when this was scheduled: the message is in the backlog and cannot be "
                 "cancelled; it will be delivered when the entity is back"
             )
         if numbers:

@@ -50,7 +50,7 @@ class ThrottleWatch:
         for limit, count in self.throttle.refused.items():
             if count != self.seen[limit]:
                 if limit not in self.last_ms:
-                    log.warning("namespace=%s is throttled (%s): clients are told to wait 10 s", self.name, limit)
+                    log.warning("namespace=%s is throttled (%s): clients are asked to wait 10 s", self.name, limit)
                 self.last_ms[limit] = now_ms
             elif limit in self.last_ms and now_ms - self.last_ms[limit] > limits.BUSY_MS:
                 del self.last_ms[limit]

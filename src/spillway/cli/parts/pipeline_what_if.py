@@ -17,7 +17,7 @@ SECONDS: Final = 1_000
 
 def what_if(
     rate: Annotated[str, typer.Option(metavar="RATE", help="Messages a second, of all senders together.")],
-    outage: Annotated[str, typer.Option(metavar="TIME", help="How long the primary is away: 90s, 30m, 4h, 2d.")],
+    outage: Annotated[str, typer.Option(metavar="TIME", help="How long the primary is unavailable: 90s, 30m, 4h, 2d.")],
     size: Annotated[str, typer.Option(metavar="SIZE", help="Of a message: 1024, 1KB, 256KB.")] = "1KB",
     backlog_queues: Annotated[int, typer.Option(metavar="COUNT", help="Backlog queues on the secondary.")] = 10,
     drain_rate: Annotated[
@@ -40,7 +40,7 @@ def what_if(
     prices: Annotated[str, typer.Option(metavar="LIST", help="Price list, by name or file.")] = "standard",
     as_json: AsJson = False,
 ) -> None:
-    """Tell what an outage would come to: messages diverted, room for them, time to bring them home, cost."""
+    """Calculate what an outage would come to: messages diverted, space for them, time to bring them home, cost."""
     from spillway.spark.billing.prices import PriceListError, find_list
     from spillway.spark.billing.what_if import Question, answer, parse_rate, parse_size
 

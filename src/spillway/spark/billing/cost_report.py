@@ -35,7 +35,7 @@ WORDS: Final = {
     "send_to_primary": "third charge: the syphon sends it home",
     "receive_from_primary": "fourth charge: its consumer receives it",
     "idle_receive": "the syphon's calls to backlog queues that had nothing",
-    "ping": "to a primary that was away, to see when it is back",
+    "ping": "to a primary that was unavailable, to see when it is back",
     "base": "for every hour that the namespace was there",
     "messaging_units": "for every hour and messaging unit",
     "empty_receive": "calls to receive that got nothing",

@@ -88,14 +88,14 @@ class AvailabilityConfig:
         Option(
             "PATH",
             "Parquet of what the primary stored, with `entity`, `sequence_number` and `message_id`.",
-            more="Duplicates are told from it.",
+            more="Duplicates are counted in it.",
         ),
     ] = None
     sender: Annotated[
         str | None,
         Option(
             "SQL",
-            "Who sent a captured message, out of its columns.",
+            "The sender of a captured message, out of its columns.",
             more="An expression like `application_properties['producer']` or `session_id`.",
         ),
     ] = None
@@ -112,7 +112,7 @@ class AvailabilityConfig:
         Option(
             "DIR",
             "What the clients of `spillway lab --keep DIR` wrote down.",
-            more="Order and duplicates are told from it.",
+            more="Order and duplicates are judged by it.",
         ),
     ] = None
     report: Annotated[

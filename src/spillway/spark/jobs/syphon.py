@@ -102,7 +102,7 @@ class SyphonConfig:
             more="A look every second, less and less often while there is nothing, after three minutes every 15 "
             "s, and every 10 s at messages that stay where they are. A look is an operation for each queue, "
             "two with a connection string that is not for development: ten queues idle for a month are 1.7 "
-            "or 3.5 million. A namespace that is away is waited for; at the start also until there is a "
+            "or 3.5 million. A namespace that is unavailable is waited for; at the start also until there is a "
             "backlog queue. Those that are made after the first one was found are not looked at: pair once, "
             "then start the watch. A query that dies is started again, unless it does so five times in a row "
             "within a minute each.",
@@ -421,7 +421,7 @@ class Syphon:
         kept = len(self.kept)
         say_on_stderr(f"batch {number}: {done:,} came home in {took_s:.1f} s ({rate:,.0f} messages/s), {kept:,} kept")
         if away:
-            say_on_stderr(f"a namespace is away, the next batch tries again: {away}")
+            say_on_stderr(f"a namespace is unavailable, the next batch tries again: {away}")
 
     def _add(self, count: Count, process: str) -> None:
         if count.messages == 0 or count.outcome == KEPT:

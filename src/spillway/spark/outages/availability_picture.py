@@ -74,11 +74,12 @@ def draw_window(window: Window) -> Markup:
     strips = [_strip(name, spans, at, axis) for at, (name, spans) in enumerate(rows)]
     if not window.slots:  # nothing was diverted
         end = _y(len(rows))
-        return svg(end + BELOW, "When each process was away.", strips, axis.marks(end, clock_marks(axis)))
+        words = "When the entity was unavailable to each process."
+        return svg(end + BELOW, words, strips, axis.marks(end, clock_marks(axis)))
     rates_y = _y(len(rows)) + GAP - 6
     depth_y = rates_y + RATES + GAP
     floor = depth_y + DEPTH
-    words = "When each process was away, messages into the backlog and home again a second, and the backlog itself."
+    words = "When the entity was unavailable to each process; messages a second into the backlog and back; the backlog."
     return svg(
         floor + BELOW,
         words,

@@ -74,7 +74,7 @@ def _head(summary: "AvailabilitySummary", now: datetime.datetime) -> Markup:
     who = f"{_many(summary.events, 'event', 'events')} of {_many(summary.processes, 'process', 'processes')}"
     return joined(
         tag("h1", f"Availability of {of or 'nothing'}"),
-        soft(f"{when}, told by {who}. Made on {now:%d %B %Y, %H:%M} UTC."),
+        soft(f"{when}, from {who}. Made on {now:%d %B %Y, %H:%M} UTC."),
     )
 
 
@@ -91,7 +91,7 @@ def _banner(summary: "AvailabilitySummary") -> Markup:
         words += f" {_many(still, 'outage is', 'outages are')} not over."
     shown = figures(
         [
-            (_span(sum(row["away_s"] for row in summary.entities)), "away, all entities together"),
+            (_span(sum(row["away_s"] for row in summary.entities)), "unavailable, all entities together"),
             (_most(summary.outages, "to_fail_over_s"), "to fail over, the slowest"),
             (_most(summary.outages, "to_return_s"), "to return, the slowest, at most"),
             (max((outage["backlog_max"] for outage in summary.outages), default=0), "in the backlog, at most"),
