@@ -27,7 +27,7 @@ FIELDS: Final = frozenset(
 
 
 def read_access_rules(element: Element) -> list[AccessRule]:
-    """As they were sent. A key that was left out is empty, the times are not for the client to say."""
+    """Rules as they were sent. A key that was left out is empty, the times are not for the client to say."""
     if len(element) > limits.ACCESS_RULES_MAX:
         raise bad_rule(f"an entity has at most {limits.ACCESS_RULES_MAX} shared access rules, not {len(element)}")
     return [read_access_rule(child) for child in element]
@@ -55,7 +55,7 @@ def read_access_rule(element: Element) -> AccessRule:
 
 
 def completed(asked: list[AccessRule], before: list[AccessRule], now_ms: int) -> list[AccessRule]:
-    """With what was left out: a rule that is there already keeps its keys, a new one gets random ones."""
+    """Rules with what was left out: a rule that is there already keeps its keys, a new one gets random ones."""
     known = {rule.name.lower(): rule for rule in before}
     rules: list[AccessRule] = []
     for rule in asked:

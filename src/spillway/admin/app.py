@@ -114,7 +114,7 @@ class Administration:
         refuse_pages(headers, self.namespace.is_key_known(), self.allowed_hosts)
 
     async def meter(self, call: Call) -> None:
-        """For the ledger. What was deleted is charged to the name it had."""
+        """Count a request in the ledger. What was deleted is charged to the name it had."""
         path = call.target.entity_path or NAMESPACE_ENTITY
         otherwise = path if call.method == "DELETE" else NAMESPACE_ENTITY
         await self.namespace.pump.ask(lambda number: Meter(number, path, MANAGEMENT, otherwise))
@@ -132,8 +132,8 @@ class Administration:
         raise right_missing(verdict.problem, request.method, kind_of(path), place)
 
     async def without_manage(self, request: Request, path: str, fault: RightMissing) -> Response:
-        """Who shows a good token without Manage hears what the service says: a queue or topic that is not there is not
-        there; all else is refused."""
+        """A request with a good token without Manage gets what the service says: a queue or topic that is not there is
+        not there; all else is refused."""
         kind = kind_of(path)
         try:
             if request.method == "GET" and kind in (ROOT, ENTITY):
@@ -151,7 +151,7 @@ class Administration:
         return self.namespace.gate.may_send(tokens, path, host, where_of(request))
 
     def note(self, request: Request, rule: str, path: str, changes: tuple[str, ...] = ()) -> None:
-        """For the audit log: what was changed, not what was read."""
+        """Note for the audit log what was changed, not what was read."""
         if request.method in ("GET", "HEAD"):
             return
         for change in changes or ("",):

@@ -50,12 +50,12 @@ def parse_description(body: bytes) -> Element:
 
 
 def local_name(element: Element) -> str:
-    """Without the namespace."""
+    """The name of an element without its namespace."""
     return str(element.tag).rpartition("}")[2]
 
 
 def children_of(element: Element) -> dict[str, Element]:
-    """By name; an element that is there twice says two things."""
+    """Children by name; an element that is there twice says two things."""
     found: dict[str, Element] = {}
     for child in element:
         if not str(child.tag).startswith(_OURS):

@@ -255,7 +255,8 @@ def hidden_after(asked: Asked, is_update: bool) -> frozenset[str]:
 
 
 def write_description(shown: Description, version: str, base: str, hidden: frozenset[str] = NOTHING) -> str:
-    """Everything but what is hidden, in the service's order. `base` is the namespace's, as the client wrote it."""
+    """All properties but those that are hidden, in the service's order. `base` is the namespace's, as the client wrote
+    it."""
     if shown.kind == TOPIC:
         fields = topic_fields(shown)
     elif shown.kind == SUBSCRIPTION:
@@ -384,7 +385,7 @@ def truth(value: bool) -> str:
 
 
 def forward(name: str, path: str, address: str, base: str) -> list[tuple[str, str]]:
-    """As the address of an entity, which is how the service shows it: the one that was given, if one was."""
+    """A forward as the address of an entity, which is how the service shows it: the one given, if one was."""
     return [field(name, address or f"sb://{base.partition('://')[2]}/{path}")] if path else []
 
 

@@ -60,7 +60,7 @@ def bad_request(detail: str) -> Fault:
 
 
 def bad_value(text: str, name: str, value: str) -> Fault:
-    """As .NET words an argument out of range, carriage returns included."""
+    """A value out of range in .NET's words, carriage returns included."""
     return bad_request(f"{text}\r\nParameter name: {name}\r\nActual value was {value}.")
 
 

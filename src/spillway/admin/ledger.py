@@ -93,7 +93,7 @@ class Found:
         self.rows.append(row)
 
     def add_sealed(self, days: SealedDays, before: int) -> None:
-        """Off the loop: this takes the time that the files take."""
+        """Add sealed days. Off the loop: this takes the time that the files take."""
         for day in range(day_of(self.asked.since), day_of(min(before, self.asked.until) + MINUTES_PER_DAY - 1)):
             try:
                 for row in days.rows(day):
@@ -146,7 +146,8 @@ class Ledger:
         raise Fault(503, "A day of the ledger is being sealed. Try again.")
 
     async def read(self, asked: Asked) -> Found | None:
-        """None: a day was sealed meanwhile, and what was read of it before and after would not fit together."""
+        """What the ledger has. None: a day was sealed meanwhile, and what was read of it before and after would not fit
+        together."""
         found = Found(asked)
         after: tuple[int, str, int] | None = FIRST_KEY
         sealed_before: int | None = None

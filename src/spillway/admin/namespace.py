@@ -44,7 +44,7 @@ class Gate(Protocol):
 
 class SealedDays(Protocol):
     def rows(self, day: int) -> Iterator[LedgerRow]:
-        """In their order; nothing if there is no such day. ValueError: what is there cannot be read."""
+        """Rows of a day in their order; nothing if there is no such day. ValueError: what is there cannot be read."""
 
 
 class Audit(Protocol):

@@ -54,7 +54,7 @@ def host_in(url: str) -> str:
 
 
 def is_private(name: str) -> bool:
-    """Of this machine or of the network it stands in: a name or address that no web site can have."""
+    """Whether a name is of this machine or of its network: a name or address that no web site can have."""
     if not name:
         return False
     try:

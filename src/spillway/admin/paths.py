@@ -48,7 +48,7 @@ class Target:
 
 
 def decode_path(raw: bytes) -> str:
-    """Once: what is still encoded after that is a name with percent signs in it, and refused as such."""
+    """Decode a path once: what is still encoded after that is a name with percent signs in it, and refused as such."""
     if len(raw) > PATH_BYTES_MAX:
         raise Fault(414, f"SubCode=41400. A path has at most {PATH_BYTES_MAX} bytes.")
     try:

@@ -223,13 +223,13 @@ class HttpConnection(asyncio.Protocol):
         self.pay()
 
     def pay(self) -> None:
-        """For what came of a request, as it came and as it is read, and for what waits to be read of an answer."""
+        """Charge what came of a request, as it came and as it is read, and what waits to be read of an answer."""
         held = 2 * min(self.request_bytes, REQUEST_BYTES_MAX) + self.transport.get_write_buffer_size()
         self.account.charge(held - self.paid_bytes)
         self.paid_bytes = held
 
     def note_state(self) -> None:
-        """Whose turn it is: ours, or the client's to send a request or the rest of one."""
+        """Note whose turn it is: ours, or the client's to send a request or the rest of one."""
         if self.conn.their_state is h11.IDLE:
             self.together.waiting.setdefault(self)
             if not self.conn.has_rest:
@@ -315,7 +315,7 @@ class HttpConnection(asyncio.Protocol):
         self.transport.close()
 
     def push_out(self) -> None:
-        """Its place is another's at once, whenever the socket is gone."""
+        """End the connection: its place is another's at once, whenever the socket is gone."""
         self.account.close()
         self.stop_timers()
         self.together.connections.discard(self)

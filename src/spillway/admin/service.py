@@ -73,7 +73,7 @@ class Call:
 
     @property
     def version_query(self) -> str:
-        """For the addresses in a list: what was asked for without a version is listed without one."""
+        """The version for the addresses in a list: what was asked for without a version is listed without one."""
         return f"?api-version={self.version}" if self.version else ""
 
     @property
@@ -126,7 +126,7 @@ class Service:
         return await (self.list_rules(call) if kind == paths.RULES else self.list_subscriptions(call))
 
     async def etag_of(self, target: Target) -> str | None:
-        """Of the queue or topic that the request is about, if there is one."""
+        """The ETag of the queue or topic that the request is about, if there is one."""
         try:
             found = await self.find(target.root) if target.root else None
         except Fault:
@@ -150,7 +150,7 @@ class Service:
         return answer.error if isinstance(answer, Failed) else None
 
     async def rules_of(self, target: Target, skip: int, top: int, name: str | None = None) -> list[Rule] | None:
-        """By name, so many; or the one of this name."""
+        """Rules by name, so many; or the one of this name."""
         path = target.entity_path
         answer = await self.namespace.pump.ask(lambda number: ListRules(number, path, skip, top, name))
         if isinstance(answer, Failed):
@@ -161,7 +161,7 @@ class Service:
         return list(answer.rules)
 
     def shown(self, target: Target) -> str:
-        """As the service names a part of a topic."""
+        """A path as the service names a part of a topic."""
         parts = [part for part in (target.root, target.subscription, target.rule) if part]
         return f"{self.namespace.name}:Topic:{'|'.join(parts)}"
 
@@ -224,7 +224,7 @@ class Service:
         return tuple(access_changes(known, asked.settings.access_rules))
 
     def check_forwards(self, call: Call, asked: Asked, before: Description | None) -> None:
-        """Who may administer one entity only shall not send to another by way of it. What was so may stay so."""
+        """A key that may administer one entity only must not send to another by way of it. What was so may stay so."""
         was = EntitySettings() if before is None or call.if_match is None else before.settings
         for header, path, known in (
             (FORWARD_TOKEN, asked.settings.forward_to, was.forward_to),

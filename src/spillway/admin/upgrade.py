@@ -21,7 +21,7 @@ KEY_BYTES: Final = 16
 
 
 def is_wanted(headers: Headers, path: bytes) -> bool:
-    """Asks for a WebSocket, here or in the wrong place, or has come to the right place without asking."""
+    """Whether a request is for a WebSocket, here or in the wrong place, or came to the right place without asking."""
     asked = "upgrade" in words(headers, "connection") and "websocket" in words(headers, "upgrade")
     return asked or path.lower().rstrip(b"/").replace(b"%24", b"$") == b"/" + PATH.encode()
 

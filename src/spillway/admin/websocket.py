@@ -195,7 +195,7 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
             raise ParseFailed(text, CloseReason.POLICY_VIOLATION)
 
     def answer_ping(self) -> None:
-        """One that does not read its pongs is owed one, however often it asks."""
+        """A client that does not read its pongs is owed one, however often it asks."""
         if self.pong is not None and self.is_writable and not self.is_closing():
             self.transport.write(self.frames.pong(self.pong))
             self.pong = None

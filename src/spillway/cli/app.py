@@ -105,7 +105,7 @@ def _usage_text(text: str, context: typer.Context | None) -> str:
 
 
 def _say(*lines: str) -> None:
-    """Whatever was typed or stood in a file may come back in an error: a key in it does not."""
+    """Print an error. Whatever was typed or stood in a file may come back in it, but no key."""
     from spillway.server.logs import redact
 
     for line in lines:

@@ -50,7 +50,7 @@ def brokers(namespace: str | None, data: Path, ca_file: Path | None) -> list[Bro
 
 
 def joined(configs: list[dict[str, Any]]) -> dict[str, Any]:
-    """One file with all their namespaces."""
+    """One file with the namespaces of all of them."""
     whole = configs[0]
     for other in configs[1:]:
         whole["UserConfig"]["Namespaces"] += other["UserConfig"]["Namespaces"]

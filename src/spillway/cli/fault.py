@@ -135,7 +135,7 @@ def bounded_ms(option: str, text: str, most_ms: int) -> int:
 
 
 def duration_text(ms: int) -> str:
-    """As it would be typed."""
+    """A duration as it would be typed."""
     for unit, size_ms in reversed(UNITS_MS.items()):
         if ms % size_ms == 0:
             return f"{ms // size_ms}{unit}"
@@ -148,7 +148,7 @@ def in_options(text: str) -> str:
 
 
 def describe(report: dict[str, Any]) -> str:
-    """One line."""
+    """A fault in one line."""
     where = "the whole namespace" if report["path"] == "*" else report["path"]
     how = [
         f"{name.removesuffix('_ms')} {report[name] / 1000:g} s" for name in ("delay_ms", "duration_ms") if report[name]

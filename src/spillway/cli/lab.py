@@ -104,7 +104,8 @@ def check_files(report: Path | None, keep: Path | None) -> None:
 
 
 def is_spark(syphon: str | None) -> bool:
-    """Asked for, it has to be there; by default the lab does without if it is not, and says so."""
+    """Whether Spark brings the backlog home. Asked for, it has to be there; by default the lab does without if it is
+    not, and says so."""
     from spillway.lab.spark import what_is_missing
 
     if syphon is not None and syphon not in SYPHONS:

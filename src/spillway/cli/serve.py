@@ -236,7 +236,8 @@ def plan_entities(queues: list[str], topics: list[str], subscriptions: list[str]
 
 
 def merged(first: list[EntityPlan], more: list[EntityPlan]) -> list[EntityPlan]:
-    """Each entity once: what the file says of it stands. One path for two kinds is refused when they are made."""
+    """All entities, each once: what the file says of one stands. One path for two kinds is refused when they are
+    made."""
     plans: dict[tuple[str, str], EntityPlan] = {}
     for plan in (*first, *more):
         plans.setdefault((plan.kind, plan.path.lower()), plan)

@@ -80,6 +80,6 @@ def find_served(data: Path, namespace: str | None) -> Served:
 
 
 def root_connection_string(data: Path, namespace: str | None) -> str:
-    """With all rights to it."""
+    """A connection string with all rights to the namespace."""
     served = find_served(data, namespace)
     return served.text(served.root())

@@ -38,7 +38,7 @@ def in_words(name: str) -> str:
 
 
 def shown(value: object) -> str:
-    """For people: no brackets, no quotes."""
+    """A value for people: no brackets, no quotes."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

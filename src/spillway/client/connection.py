@@ -317,7 +317,7 @@ async def _open(wire: Wire, target: ConnectionString, port: int, context: ssl.SS
 
 
 def _websocket(wire: Wire, target: ConnectionString, port: int) -> "WebSocket":
-    """What it takes is imported where it is asked for."""
+    """A WebSocket; what it takes is imported where one is asked for."""
     from spillway.client.websocket import WebSocket
 
     return WebSocket(wire, f"{target.host}:{port}", wire.loop)

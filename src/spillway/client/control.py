@@ -28,7 +28,7 @@ class ControlError(Exception):
 
 
 class NotTrusted(ControlError):
-    """Its certificate is of an authority that is not known here."""
+    """The broker's certificate is of an authority that is not known here."""
 
 
 class ControlClient:

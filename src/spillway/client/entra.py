@@ -78,7 +78,7 @@ def _passes_by_itself(error: BaseException) -> bool:
 
 
 def _plain(error: Exception, secret: str) -> str:
-    """What it says in one line, without a secret or a token, whoever put it there."""
+    """What an error says in one line, without a secret or a token, whoever put it there."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines[:2]) or type(error).__name__
     if secret:

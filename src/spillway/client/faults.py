@@ -28,15 +28,15 @@ class RemoteFaults:
         return [report_from_plain(plain) for plain in self._client.ask("GET", "faults")["faults"]]
 
     def get(self, number: int) -> FaultReport:
-        """How it fares: whether it can still strike, and how often it did."""
+        """How a fault fares: whether it can still strike, and how often it did."""
         return report_from_plain(self._client.ask("GET", f"faults/{number}"))
 
     def remove(self, number: int) -> FaultReport:
-        """As it was when it was removed."""
+        """Remove a fault; the report is of when it was removed."""
         return report_from_plain(self._client.ask("DELETE", f"faults/{number}"))
 
     def clear(self) -> int:
-        """Remove all of them; how many there were. Messages that are hidden stay so until their time."""
+        """Remove all faults; how many there were. Messages that are hidden stay so until their time."""
         return int(self._client.ask("DELETE", "faults")["removed"])
 
     @contextlib.contextmanager

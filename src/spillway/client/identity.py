@@ -54,7 +54,7 @@ _HOST: Final = re.compile(r"(https://)?[A-Za-z0-9.-]{1,255}(:[0-9]{1,5})?/?")
 
 @dataclass(frozen=True)
 class Identity:
-    """Who asks Entra ID for tokens, and how. Its repr shows no secret."""
+    """An identity that asks Entra ID for tokens, and how it does. Its repr shows no secret."""
 
     kind: str
     tenant_id: str = ""

@@ -142,6 +142,6 @@ async def within(awaitable: Awaitable[T], timeout_s: float, what: str) -> T:
 
 
 def look_at(future: asyncio.Future[None]) -> None:
-    """For a future whose failure may come when nobody awaits it any more."""
+    """Look at the outcome of a future whose failure may come when nobody awaits it any more."""
     if not future.cancelled():
         future.exception()

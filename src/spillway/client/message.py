@@ -72,7 +72,7 @@ class OutgoingMessage:
     annotations: Mapping[str, object] = field(default_factory=dict)
 
     def encode(self, *, message_id: str | None = None, scheduled_enqueue_time_ms: int | None = None) -> bytes:
-        """Its bytes. What is given here replaces what the message says."""
+        """The bytes of the message. What is given here replaces what the message says."""
         properties = self.application_properties
         return encode_message(
             header=None if self.time_to_live_ms is None else Header(ttl_ms=self.time_to_live_ms),
@@ -145,7 +145,7 @@ class ReceivedMessage:
 
     @cached_property
     def sections(self) -> Sections:
-        """Where its sections lie in `raw`."""
+        """Where the sections of the message lie in `raw`."""
         return split_sections(self.raw, Budget(MESSAGE_ELEMENTS_MAX))
 
     @cached_property
@@ -167,7 +167,7 @@ class ReceivedMessage:
 
     @cached_property
     def application_properties(self) -> dict[object, object]:
-        """With their exact AMQP types, so that they can be sent on unchanged."""
+        """Application properties with their exact AMQP types, so that they can be sent on unchanged."""
         return decode_map(self.raw, self.sections.application_properties)
 
     @cached_property
@@ -184,7 +184,7 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> object:
-        """As it was sent: nearly always a str, but AMQP allows uuid, ulong and binary too."""
+        """The id as it was sent: nearly always a str, but AMQP allows uuid, ulong and binary too."""
         return self.properties.message_id
 
     @property

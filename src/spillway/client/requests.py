@@ -74,7 +74,7 @@ class Responses(LinkEnd):
 
 
 class RequestPair:
-    """Both halves. Opened once; when one half ends, so does the other."""
+    """Both halves of the links to one address. Opened once; when one half ends, so does the other."""
 
     def __init__(self, carrier: Carrier, session: Session, address: str, timeout_s: float) -> None:
         reply_to = f"{address}-{uuid.uuid4().hex}"

@@ -29,7 +29,8 @@ MESSAGE_BYTES: Final = 64 * 1024
 
 
 class WebSocket(asyncio.Protocol, asyncio.Transport):
-    """To the socket a protocol, to `above` a transport; `accepted` is done when the peer has agreed to speak it."""
+    """A WebSocket: to the socket a protocol, to `above` a transport; `accepted` is done when the peer has agreed to
+    speak it."""
 
     def __init__(self, above: asyncio.Protocol, authority: str, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()

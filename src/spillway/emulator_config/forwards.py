@@ -12,7 +12,7 @@ FORWARD_DEAD_LETTERS_TO: Final = "ForwardDeadLetteredMessagesTo"
 
 @dataclass(frozen=True)
 class Forward:
-    """One that was read, to be checked when all names are known."""
+    """A forward that was read, to be checked when all names are known."""
 
     at: str
     path: str  # of the entity that forwards
@@ -21,7 +21,7 @@ class Forward:
 
 @dataclass
 class Forwards:
-    """Of one namespace."""
+    """The forwards of one namespace."""
 
     values: Values
     read: list[Forward] = field(default_factory=list)

@@ -152,7 +152,7 @@ class Values:
         return value
 
     def text(self, parent: dict[str, object], at: str, key: str) -> str | None:
-        """None if it is not there or no text; the latter is said."""
+        """A text of the file; None if it is not there or no text, and the latter is a problem."""
         value = parent.get(key)
         if value is not None and not isinstance(value, str):
             self.problem(f"{at}.{key}", value, "a string")
@@ -220,7 +220,7 @@ def shown(key: str, value: object) -> str:
 
 
 def is_secret(key: str, value: object) -> bool:
-    """It looks like one, or the key says so."""
+    """Whether a value is a secret: it looks like one, or its key says so."""
     return any(word in key.lower() for word in SECRET_WORDS) or "sharedaccess" in str(value).lower()
 
 

@@ -31,7 +31,7 @@ def note_ledgers(brokers: list[Broker], history: History) -> None:
 
 
 def keep_ledger(broker: Broker, directory: Path) -> None:
-    """All rows, in files like those of sealed days: this namespace counts no more."""
+    """Write all rows into files like those of sealed days: this namespace counts no more."""
     days: dict[str, list[str]] = defaultdict(list)
     for row in broker.ask("GET", "ledger", query={"by": "minute"})["rows"]:
         day = datetime.fromtimestamp(row["epoch_s"], UTC).strftime("%Y-%m-%d")

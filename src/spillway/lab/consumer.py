@@ -39,7 +39,7 @@ class Consumer:
         self.lock_s: float = spec["lock_s"]
 
     async def work(self) -> None:
-        """One receiver, on one connection after the other."""
+        """The work of one receiver, on one connection after the other."""
         again_s = AGAIN_S
         while not self.stopping.is_set():
             client = ServiceBusClient.from_connection_string(self.spec["primary"], retry_total=0)

@@ -49,7 +49,7 @@ class Guard:
         self._tell({"directory": str(path)})
 
     def close(self) -> None:
-        """Everything that it was told of is gone when this returns."""
+        """Remove everything that is guarded: it is gone when this returns."""
         if self._child.stdin is not None and not self._child.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._child.stdin.close()

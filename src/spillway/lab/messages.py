@@ -25,7 +25,7 @@ def make_message(producer: str, number: int, attempt: int, size: int) -> Service
 
 
 def digest(message: ServiceBusMessage | ServiceBusReceivedMessage) -> str:
-    """Of everything that the sender said, and of nothing else: an alias that was left on it shows here."""
+    """A digest of everything that the sender said, and of nothing else: an alias that was left on it shows here."""
     properties: dict[Any, Any] = message.application_properties or {}
     said = [
         b"".join(message.body).hex(),

@@ -61,7 +61,7 @@ def seconds(value: float | None) -> str:
 
 
 def pages_section(pages: Pages) -> Markup:
-    """For the lab's page: the numbers, and the way to the whole pages beside it."""
+    """A section for the lab's page: the numbers, and the way to the whole pages beside it."""
     summary = pages.made["cost"]["summary"]
     rows = [
         (row["name"].replace("_", " "), row["operations"], row["units"], row["list_cost"]) for row in summary["by_line"]

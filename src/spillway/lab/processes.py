@@ -59,7 +59,7 @@ class Process:
         self.guard.watch_process(self._child.pid)
 
     def wait_ready(self) -> str:
-        """Its first line."""
+        """The first line of the process."""
         child = self._child
         assert child is not None and child.stdout is not None, "not started"
         data = b""
@@ -86,7 +86,7 @@ class Process:
             os.kill(self._child.pid, number)
 
     def wait(self, timeout_s: float = END_S) -> int | None:
-        """Its exit status; None if it is still there."""
+        """The exit status of the process; None if it is still there."""
         if self._child is None:
             return None
         try:
@@ -95,7 +95,7 @@ class Process:
             return None
 
     def how_it_ended(self, timeout_s: float) -> str | None:
-        """None if it ended by itself and in peace, as it was told to."""
+        """How the process ended; None if by itself and in peace, as it was asked to."""
         status = self.wait(timeout_s)
         if status == 0:
             return None
@@ -104,7 +104,7 @@ class Process:
         return f"{self.name} ended with status {status}: {self.last_words()}"
 
     def end(self) -> None:
-        """Whatever state it is in."""
+        """End the process, whatever state it is in."""
         if self._child is None:
             return
         if self._child.poll() is None:
@@ -155,7 +155,7 @@ class Broker(Process):
         self.end()
 
     def stop(self) -> None:
-        """In order, as an operator would."""
+        """Stop the broker in order, as an operator would."""
         self.signal(signal.SIGTERM)
         if self.wait() is None:
             raise LabError(f"{self.name} did not stop in order within {END_S:g} s")
@@ -170,7 +170,7 @@ class Broker(Process):
     def ask(
         self, method: str, resource: str, body: dict[str, Any] | None = None, query: dict[str, str] | None = None
     ) -> Any:
-        """Its control API."""
+        """Ask the broker's control API."""
         from spillway.client.control import ControlClient
 
         return ControlClient(self.connection_string).ask(method, resource, body, query)

@@ -82,7 +82,7 @@ class Producer:
         self.due_s = asyncio.get_running_loop().time()
 
     async def work(self) -> None:
-        """One of several: takes the next number, keeps the pace, sends until it is safe."""
+        """The work of one of several callers: takes the next number, keeps the pace, sends until it is safe."""
         loop = asyncio.get_running_loop()
         for number in self.numbers:
             # Time that was lost is not made up for: a burst after the outage would be no steady load.

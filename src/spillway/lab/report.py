@@ -179,7 +179,7 @@ def shown(key: str, value: float | None) -> str | None:
 
 
 def cost(part: Part) -> Markup | None:
-    """In operations: what a cloud would charge for."""
+    """The cost in operations: what a cloud would charge for."""
     ledgers = part.timeline.ledgers
     if not ledgers:
         return None

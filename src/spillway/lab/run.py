@@ -104,7 +104,7 @@ class Lab:
         self.history.write(FAULT, what=what)
 
     def note(self, text: str) -> None:
-        """For people, in the report too."""
+        """Say something to people, in the report too."""
         self.history.write(NOTE, text=text)
         self._enter(text)
 
@@ -225,7 +225,7 @@ class Lab:
         self._until(lambda counts: counts["acknowledged"] >= wanted)
 
     def _is_enough(self, counts: dict[str, int], until_s: float) -> bool:
-        """Of the outage."""
+        """Whether the outage has lasted long enough."""
         self.scenario.watch(self)
         if time.monotonic() < until_s or not self.scenario.is_complete():
             return counts["acknowledged"] >= self.settings.messages

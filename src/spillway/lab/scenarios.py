@@ -37,10 +37,10 @@ class Ground(Protocol):
     def backlog_paths(self) -> list[str]: ...
 
     def fault(self, what: str) -> None:
-        """It begins, or is mended, in the midst of a scenario."""
+        """A fault begins, or is mended, in the midst of a scenario."""
 
     def note(self, text: str) -> None:
-        """For people, in the report too."""
+        """Say something to people, in the report too."""
 
 
 class Scenario(abc.ABC):

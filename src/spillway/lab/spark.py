@@ -19,7 +19,7 @@ REPORT_S: Final = 300.0
 
 
 def what_is_missing() -> str:
-    """Nothing, if Spark can be used here; looked for without starting it."""
+    """What is missing for Spark, or nothing; looked for without starting it."""
     if importlib.util.find_spec("pyspark") is None:
         return f"Spark is not installed: {install_hint('spark')}"
     from spillway.spark.platform.java import SparkMissing, find_java
@@ -32,7 +32,7 @@ def what_is_missing() -> str:
 
 
 class SparkHost(Process):
-    """One for all scenarios of a lab: a session that is warm is quick."""
+    """A Spark session for all scenarios of a lab: one that is warm is quick."""
 
     def __init__(self, directory: Path, guard: Guard) -> None:
         super().__init__("spark", ["spillway.lab.spark_host", str(directory)], directory / "spark.log", guard)
@@ -42,7 +42,7 @@ class SparkHost(Process):
         self._answers: list[dict[str, Any]] = []
 
     def syphon(self, primary: str, secondary: str, directory: Path, events: Path) -> None:
-        """From when Spark has started until `stop`."""
+        """Syphon from when Spark has started until `stop`."""
         spec = {"directory": str(directory), "events": str(events), "primary": primary, "secondary": secondary}
         self.tell({"do": "syphon", "timeout_s": 5.0, "patience_s": 5.0, **spec})
 

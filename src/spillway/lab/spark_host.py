@@ -100,7 +100,7 @@ class Host:
             self.answer(FAILED, why=f"the syphon ended: {self.failure}")
 
     def note(self, event: "Event") -> None:
-        """As the syphon of the library tells it."""
+        """Write down an event as the syphon of the library does."""
         assert self.history is not None, "begun"
         self.history.write(EVENT, name=event.name, path=event.path, count=event.count)
 
@@ -116,7 +116,7 @@ class Host:
     # -- the reports ------------------------------------------------------------------------------------------------
 
     def tell_report(self, asked: dict[str, Any]) -> None:
-        """One that fails is no reason to end: there may be further scenarios."""
+        """Make the reports. One that fails is no reason to end: there may be further scenarios."""
         try:
             made = self.report(asked)
         except Exception as error:
@@ -125,7 +125,8 @@ class Host:
             self.answer(REPORTED, **made)
 
     def report(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Both at the same time: each leaves a core idle while it plans. The pages are beside the histories."""
+        """Make both reports at the same time: each leaves a core idle while it plans. The pages are beside the
+        histories."""
         with ThreadPoolExecutor(2) as threads:
             told = threads.submit(self.tell, asked)
             bill = threads.submit(self.charge, asked)

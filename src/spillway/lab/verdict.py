@@ -158,7 +158,7 @@ class Judge:
     # -- rules ----------------------------------------------------------------------------------------------------
 
     def _came_back(self) -> set[str]:
-        """Of the same stored copy: a duplicate that was sent twice has a number of its own."""
+        """Messages of which the same stored copy came back: a duplicate that was sent twice has a number of its own."""
         back = set()
         for _, identity, _, _, number, locked_ns in self.deliveries:
             completed_ns = self.completed.get((identity, number))
@@ -183,7 +183,7 @@ class Judge:
         return denied
 
     def _count_out_of_order(self) -> int:
-        """In the order in which the primary hands out what it has stored: how its receivers take turns is not the
+        """Order is that in which the primary hands out what it has stored: how its receivers take turns is not the
         matter. Each message is looked at once."""
         stored: dict[str, int] = {}
         for _, identity, _, _, sequence_number, _ in self.deliveries:
@@ -201,7 +201,7 @@ class Judge:
         return count
 
     def _compare(self, found: Verdict, expected: Expected) -> None:
-        """With what the run was to show, and with what the brokers counted."""
+        """Compare with what the run was to show, and with what the brokers counted."""
         problems = found.problems
         if found.acknowledged < expected.messages:
             problems.append(f"{found.acknowledged} of {expected.messages} messages were acknowledged at the end")

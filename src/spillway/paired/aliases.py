@@ -132,7 +132,7 @@ def _refuse_properties_too_large(properties: Mapping[Any, Any]) -> None:
 
 
 def _encoded_bytes(value: Any) -> int:
-    """As the SDK encodes a property; a few bytes more at most."""
+    """The bytes of a value as the SDK encodes a property; a few more at most."""
     if value is None:
         return 1
     if isinstance(value, bool):
@@ -192,7 +192,7 @@ def _properties(raw: AmqpAnnotatedMessage, *, clears_times: bool) -> AmqpMessage
 
 
 def _split(messages: Sequence[AmqpAnnotatedMessage]) -> list[Batch]:
-    """In batches that fit, in order. What is too large even alone is one that says so."""
+    """The messages in batches that fit, in order. What is too large even alone is a batch that says so."""
     if len(messages) == 1 and is_surely_small(messages[0]):
         return [Batch([messages[0]], None, False)]
     batches: list[Batch] = []

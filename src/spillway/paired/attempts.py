@@ -29,7 +29,7 @@ State = Literal["unpaired", "pairing", "paired"]
 
 
 class Attempts:
-    """Those of one factory, of which one is under way at a time. `error` is why the last one failed."""
+    """Attempts to pair one factory, of which one is under way at a time. `error` is why the last one failed."""
 
     def __init__(self, primary: Namespace, slot: PairingSlot) -> None:
         self.primary = primary
@@ -45,7 +45,7 @@ class Attempts:
         return "pairing" if self._is_pairing else "unpaired"
 
     async def pair(self, options: object) -> None:
-        """One attempt."""
+        """Make one attempt to pair."""
         checked = self._begin(options)
         try:
             await self._attempt(checked)

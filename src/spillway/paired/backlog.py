@@ -95,7 +95,7 @@ class Rotation:
         return was_in
 
     def put_back(self, queue: BacklogQueue) -> bool:
-        """It took a message. Whether it had been out before."""
+        """The queue took a message. Whether it had been out of rotation before."""
         had_failed = queue.cause is not None
         queue.out_until_s = 0.0
         queue.cause = None

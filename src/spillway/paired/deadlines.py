@@ -15,7 +15,7 @@ from spillway.paired.shutdown import AGAIN_S
 
 
 class Deadlines:
-    """Of calls that are under way, each in a task of its own."""
+    """Deadlines of calls that are under way, each in a task of its own."""
 
     def __init__(self, late: Callable[[], Exception] = TimeoutError) -> None:
         self.late = late  # what a call raises whose time has come

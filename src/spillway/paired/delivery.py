@@ -30,7 +30,7 @@ ERROR_CHARS_MAX: Final = 1_000
 
 
 class Delivery:
-    """To one entity, for one sender."""
+    """The delivery of messages to one entity, for one sender."""
 
     def __init__(self, primary: Namespace, slot: PairingSlot, path: str) -> None:
         self.primary = primary
@@ -137,7 +137,7 @@ class Delivery:
         batches: deque[Batch],
         before: SendFailed | None,
     ) -> tuple[Step | None, SendFailed | None]:
-        """One batch to one queue."""
+        """Send one batch to one backlog queue."""
         pairing, loop = self.slot.pairing, asyncio.get_running_loop()
         assert watch is not None and pairing is not None, "who is not paired has one way"
         if not batches:

@@ -86,7 +86,8 @@ def _check_key(parts: dict[str, str]) -> None:
 
 
 def _is_emulator(value: str | None) -> bool:
-    """Only this spelling is known to the SDK, which would speak TLS after any other."""
+    """Whether the string is for the emulator. Only `true` is known to the SDK, which would speak TLS after any
+    other."""
     if value is None or value.lower() == "false":
         return False
     if value != "true":

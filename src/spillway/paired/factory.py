@@ -35,7 +35,8 @@ _SUBSCRIPTIONS: Final = "/subscriptions/"
 
 
 class MessagingFactory(Namespace):
-    """From a host and a credential, or `from_connection_string`. Use it as an async context manager, or `close` it."""
+    """A namespace from a host and a credential, or `from_connection_string`. Use it as an async context manager, or
+    `close` it."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ def raw_of(message: Outgoing) -> AmqpAnnotatedMessage:
 
 
 def body_bytes(raw: AmqpAnnotatedMessage) -> int:
-    """Of data; a structured body is not weighed."""
+    """Bytes of a body of data; a structured body is not weighed."""
     size = 0
     if raw.body_type is AmqpMessageBodyType.DATA:
         for part in raw.body:

@@ -131,7 +131,7 @@ class Namespace:
             told()
 
     async def release(self) -> None:
-        """Everything that is open. All at the same time: every connection takes a moment to say goodbye."""
+        """Close everything that is open. All at the same time: every connection takes a moment to say goodbye."""
         for syphon in self.syphons_fed:  # or it would find its receivers closed
             await syphon.close()
         await self.pools.close()

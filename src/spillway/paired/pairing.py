@@ -59,7 +59,7 @@ class Pairing:
         self.primary.events.tell(events.DIVERTED, path, count, queue=queue.path)
 
     def stop(self) -> None:
-        """Nothing begins any more, and who is held hears of the end."""
+        """Stop all watches: nothing begins any more, and calls that are held hear of the end."""
         self.is_closed = True
         for watch in self.watches.values():
             watch.stop()

@@ -109,7 +109,7 @@ def location(name: str, value: object) -> str:
 
 
 def optional_file(name: str, value: object) -> str | None:
-    """One that is there: the SDK says of a missing one no more than that a handler failed."""
+    """A file that is there: the SDK says of a missing one no more than that a handler failed."""
     if value is None:
         return None
     checked = location(name, value)
@@ -182,25 +182,25 @@ def sequence_numbers(name: str, value: object) -> list[int]:
 
 
 def check_send(timeout: object) -> None:
-    """Of `send_messages`; what the messages may be is for whoever unpacks them."""
+    """Check the parameters of `send_messages`; what the messages may be is for whoever unpacks them."""
     optional_seconds("timeout", timeout)
 
 
 def check_schedule(schedule_time_utc: object, timeout: object) -> None:
-    """Of `schedule_messages`."""
+    """Check the parameters of `schedule_messages`."""
     moment("schedule_time_utc", schedule_time_utc)
     optional_seconds("timeout", timeout)
 
 
 def check_cancel(numbers: object, timeout: object) -> list[int]:
-    """Of `cancel_scheduled_messages`; the numbers, one by one."""
+    """Check the parameters of `cancel_scheduled_messages`; the numbers, one by one."""
     checked = sequence_numbers("sequence_numbers", numbers)
     optional_seconds("timeout", timeout)
     return checked
 
 
 def check_batch(max_size_in_bytes: object) -> None:
-    """Of `create_message_batch`."""
+    """Check the parameter of `create_message_batch`."""
     optional_count("max_size_in_bytes", max_size_in_bytes)
 
 

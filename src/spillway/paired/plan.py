@@ -45,7 +45,7 @@ Step = Again | Raise | NoBacklog
 
 
 class Plan:
-    """Of one call. `may_divert`: the backlog may have to take its messages within this very call."""
+    """The plan of one call. `may_divert`: the backlog may have to take its messages within this very call."""
 
     def __init__(
         self, began_s: float, deadline_s: float, operation_timeout_s: float, may_divert: bool, is_held: bool
@@ -132,7 +132,7 @@ class Plan:
         return Again(now_s) if now_s < self.deadline_s else NoBacklog(), path if is_guilty else None
 
     def _after_busy_backlog(self, path: str, now_s: float) -> Step:
-        """Who has no time to wait ten seconds tries the others."""
+        """A call that has no time to wait ten seconds tries the others."""
         if now_s + BUSY_WAIT_S < self.deadline_s:
             return Again(now_s + BUSY_WAIT_S, is_patient=True)
         self.tried.add(path)

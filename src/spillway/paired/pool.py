@@ -138,7 +138,7 @@ class SenderPool:
         self.deadlines.close()
 
     def close_idle(self, before_s: float) -> int:
-        """Those that nobody has used since then; how many are left."""
+        """Close the senders that nobody has used since then; how many are left."""
         while self.idle and self.idle[0].idle_since_s <= before_s:
             self._discard(self.idle.pop(0))
         return len(self.idle)
@@ -209,7 +209,7 @@ class SenderPool:
             self._release(sender, is_spoilt)
 
     def _replaced(self, dead: PooledSender) -> PooledSender:
-        """By a new one. Those that nobody uses are as old as the dead one, or older."""
+        """A new sender for a dead one. Senders that nobody uses are as old as that one, or older."""
         sender = PooledSender(self.make_sender())
         self._discard(dead)
         self.close_idle(math.inf)
@@ -282,7 +282,8 @@ class SenderPool:
             raise
 
     async def _send_group(self, sdk: ServiceBusSender, left_s: float, group: list[_Waiting]) -> None:
-        """In one batch. What does not fit goes back to the front; what cannot be encoded is its own caller's error."""
+        """Send the requests of a group in one batch. What does not fit goes back to the front; what cannot be encoded
+        is its own caller's error."""
         group[:] = [waiting for waiting in group if not waiting.done.done()]
         if len(group) == 1:
             await sdk.send_messages(group[0].request.content, timeout=left_s)
@@ -305,7 +306,7 @@ class SenderPool:
             _accept(waiting)
 
     def _packed(self, batch: ServiceBusMessageBatch, group: list[_Waiting]) -> list[_Waiting]:
-        """Those that are in the batch now."""
+        """The requests that are in the batch now."""
         inside: list[_Waiting] = []
         for at, waiting in enumerate(group):
             try:

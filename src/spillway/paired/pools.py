@@ -15,7 +15,7 @@ IDLE_MAX: Final = 32  # senders of a namespace that nobody uses; the oldest make
 
 
 class SenderPools:
-    """Those of one namespace."""
+    """The pools of one namespace."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class SenderPools:
         self._users[key] = self._users.get(key, 0) + 1
 
     def leave(self, path: str) -> None:
-        """One that was opened is closed; with the last one go the senders that nobody uses."""
+        """A `MessageSender` that was opened is closed; with the last one go the senders that nobody uses."""
         key = path.strip("/").lower()
         assert self._users.get(key, 0) > 0, "who leaves was opened, and leaves once"
         self._users[key] -= 1

@@ -152,7 +152,8 @@ class _Search:
 
 
 async def check_sends(options: SendAvailabilityPairedNamespaceOptions, path: str, deadline_s: float) -> None:
-    """That the secondary's factory gets a link to send on. `PairingError` if it may not, or does not get there."""
+    """Check that the secondary's factory gets a link to send on. `PairingError` if it may not, or does not get
+    there."""
     secondary = options.messaging_factory
     loop = asyncio.get_running_loop()
     for tries in range(1, TRIES + 1):

@@ -39,12 +39,12 @@ class SendRequest:
 
     @property
     def size_bytes(self) -> int:
-        """About what its messages take in memory."""
+        """About what the messages of the request take in memory."""
         return sum(self.body_sizes) + MESSAGE_OVERHEAD_BYTES * len(self.messages)
 
     @property
     def content(self) -> Any:
-        """As the SDK takes it."""
+        """The messages as the SDK takes them."""
         if self.encoded is not None:
             return self.encoded
         return list(self.messages) if self.is_whole else self.messages[0]

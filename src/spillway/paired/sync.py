@@ -331,7 +331,7 @@ class MessagingFactory(Front):
 
 
 class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
-    """As in `spillway.paired`, of a manager and a factory of this module."""
+    """Options as in `spillway.paired`, with a manager and a factory of this module."""
 
     def __init__(
         self,

@@ -58,8 +58,8 @@ async def _refusal_of(syphon: Syphon, deadline_s: float) -> Exception | None:
 
 
 def make_syphon(pairing: Pairing) -> Syphon:
-    """For all backlog queues, those too that pairing did not get to: other programs may have, and what they divert
-    there must come home."""
+    """A syphon for all backlog queues, also for those that pairing did not get to: other programs may have, and what
+    they divert there must come home."""
     options = pairing.options
     paths = [queue.path for queue in pairing.rotation.queues] + pairing.missed_backlog_paths
     return Syphon(

@@ -79,12 +79,12 @@ class Watch:
             return
 
     def wake(self) -> None:
-        """Who waits for a change looks again."""
+        """Make everyone who waits for a change look again."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def stop(self) -> None:
-        """Nothing begins any more, and who is held hears of the end."""
+        """Stop watching: nothing begins any more, and calls that are held hear of the end."""
         self.is_closed = True
         self.wake()
 
@@ -119,8 +119,8 @@ class Watch:
         self.follow(self.machine.on_time(max(self._loop.time(), self.machine.fail_over_at_s or 0.0)))
 
     async def _ping_until_back(self) -> None:
-        """At once, then every interval, until one gets through (contract D10, F3, F4, F6). Not at once after a relapse:
-        the last ping was answered, and no message was taken."""
+        """Ping at once, then every interval, until one gets through (contract D10, F3, F4, F6). Not at once after a
+        relapse: the last ping was answered, and no message was taken."""
         try:
             if self.machine.relapses:
                 await self._pause()

@@ -11,7 +11,7 @@ from spillway.server.tls import CertificateFiles, ensure_certificates
 
 @functools.cache
 def shared_certificates() -> CertificateFiles:
-    """In a directory that goes with the process."""
+    """Certificates in a directory that goes with the process."""
     directory = Path(tempfile.mkdtemp(prefix="spillway-tls-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return ensure_certificates(directory, "localhost")

@@ -36,7 +36,7 @@ async def create(
 
 
 def may_forward(header: str, path: str) -> bool:
-    """Who is inside the process may do everything."""
+    """Whether a caller may forward there: inside the process it may do everything."""
     return True
 
 

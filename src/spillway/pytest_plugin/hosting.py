@@ -126,7 +126,7 @@ class HostedNamespace:
     # -- messages, where not the SDK's own way of sending or looking is in question ----------------------------------
 
     def send(self, entity: str, *messages: OutgoingMessage | str | bytes) -> None:
-        """By our own client, in one breath, in this order."""
+        """Send by our own client, all together and in this order."""
 
         async def send_all() -> None:
             async with await connect(self.connection_string) as connection:

@@ -30,7 +30,7 @@ class NamespaceLog:
         self.count += 1
 
     def since(self, count: int) -> list[str]:
-        """Those that came when there were `count` of them."""
+        """The lines that came after the first `count`."""
         fresh = self.count - count
         return list(self.lines)[-fresh:] if fresh else []
 

@@ -17,7 +17,7 @@ TAKEN: Final = "a text, bytes, a dict (sent as JSON), a ServiceBusMessage, an Ou
 
 
 def outgoing_messages(given: Iterable[object]) -> list[OutgoingMessage]:
-    """In their order, lists taken apart. TypeError says what can be sent."""
+    """Messages in their order, lists taken apart. TypeError says what can be sent."""
     made: list[OutgoingMessage] = []
     for one in given:
         if isinstance(one, (list, tuple)):
@@ -45,7 +45,7 @@ def outgoing_message(one: object) -> OutgoingMessage:
 
 
 def of_the_sdk(message: "ServiceBusMessage") -> OutgoingMessage:
-    """With everything that the SDK lets a program set on it."""
+    """A message of ours with everything that the SDK lets a program set on it."""
     properties = message.application_properties or {}
     return OutgoingMessage(
         body_of(message),

@@ -126,7 +126,7 @@ class LocalNamespace:
 
     @property
     def connection_string(self) -> str:
-        """For `ServiceBusClient.from_connection_string` of any SDK."""
+        """A connection string for `ServiceBusClient.from_connection_string` of any SDK."""
         return self._host.connection_string
 
     @property
@@ -196,7 +196,7 @@ class LocalNamespace:
         return self._host.peek(entity)
 
     def dead_letters(self, entity: str) -> list[ReceivedMessage]:
-        """All messages of its dead-letter queue. Changes nothing."""
+        """All messages of the dead-letter queue of an entity. Changes nothing."""
         return self._host.dead_letters(entity)
 
     def counts(self, entity: str) -> Counts:

@@ -65,7 +65,7 @@ def _die() -> NoReturn:
 
 @contextmanager
 def variables(environment: Mapping[str, str]) -> Iterator[None]:
-    """Those of the driver, in a worker, for one task: it serves others after it."""
+    """Environment variables of the driver, in a worker, for one task: it serves others after it."""
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:

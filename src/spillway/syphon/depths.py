@@ -51,7 +51,7 @@ class Backlogs:
         self.has_manage = True
 
     async def depths(self, paths: tuple[str, ...] = ()) -> list[Depth]:
-        """Of these, or of all that there are. `SecondaryError` if nobody can say."""
+        """Depths of these backlog queues, or of all that there are. `SecondaryError` if nobody can say."""
         try:
             if self.has_manage:
                 found = await asyncio.to_thread(self._asked, paths)
@@ -63,7 +63,7 @@ class Backlogs:
             raise _secondary_error(error) from error
 
     async def paths(self) -> list[str] | None:
-        """All that there are; None if the key has not the right Manage, and nobody can say."""
+        """Paths of all backlog queues; None if the key has not the right Manage, and nobody can say."""
         try:
             return await asyncio.to_thread(self._listed_or_none)
         except (ControlError, OSError) as error:
@@ -74,7 +74,7 @@ class Backlogs:
         return None if client is None else self._listed(client)
 
     def _client(self) -> ControlClient | None:
-        """None where there is no key to ask with."""
+        """The client for the secondary's administration; None where there is no key to ask with."""
         if parse_connection_string(self.connection_string).key is None:
             return None
         ca_file = Path(self.ca_file) if self.ca_file else None

@@ -105,7 +105,7 @@ class Destination:
 
 
 class Destinations:
-    """All of them. `open_connection` gives the connection to the primary, also a new one after it was lost."""
+    """All destinations. `open_connection` gives the connection to the primary, also a new one after it was lost."""
 
     def __init__(self, open_connection: Opener, refused_max: int | None = None, attach_s: float = ATTACH_S) -> None:
         self.open_connection = open_connection
@@ -126,7 +126,7 @@ class Destinations:
         return found
 
     def put(self, destination: Destination, items: Sequence[Item]) -> None:
-        """Into the line; every item is answered through its lane."""
+        """Put items into the line of a destination; every item is answered through its lane."""
         destination.line.extend(items)
         if destination.task is None:
             destination.task = self._start(self._serve(destination))
@@ -288,7 +288,7 @@ class Destinations:
         self._keep(destination, items)
 
     def _keep(self, destination: Destination, items: list[Item]) -> None:
-        """For what the destination said, not for what they are: they may be tried again."""
+        """Keep messages for what the destination said, not for what they are: they may be tried again."""
         for lane, those in _by_lane(items):
             lane.keep(those, destination.path, destination.reason, max(destination.state.retry_at_s, 0.001))
 

@@ -169,6 +169,6 @@ class Drain:
 
 
 def _sum(depths: Sequence[Depth]) -> int | None:
-    """None if that of one is not known."""
+    """The sum of all depths; None if that of one queue is not known."""
     counts = [depth.active for depth in depths if depth.active is not None]
     return sum(counts) if len(counts) == len(depths) else None

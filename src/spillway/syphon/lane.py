@@ -65,7 +65,7 @@ class Lane:
     # -- what comes in --------------------------------------------------------------------------------------------
 
     def sort(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Each to the line of its destination, to the dead letters, or aside. Nothing in it may raise."""
+        """Put each message into the line of its destination, to the dead letters, or aside. Nothing in it may raise."""
         now_ms = time.time_ns() // 1_000_000
         now_s = self.loop.time()
         locked_until_ms: int | None = None
@@ -88,7 +88,7 @@ class Lane:
             self.take(self.destinations.at(path), items)
 
     def _home_of(self, message: ReceivedMessage, now_ms: int) -> Restored | None:
-        """None for one that can go nowhere: it is dealt with."""
+        """The message as it goes home; None for one that can go nowhere: it is dealt with."""
         try:
             home = restore(message.raw, now_ms, self.ttl)
         except Malformed as error:
@@ -174,7 +174,7 @@ class Lane:
     # -- locks ------------------------------------------------------------------------------------------------------
 
     def _note_lock_span(self, until_ms: int | None, now_ms: int) -> None:
-        """From one that has just come. The shortest there is where the clocks do not agree: the safe side."""
+        """Note how long locks are, from one that has just come. Where clocks do not agree, the shortest there is."""
         if until_ms is not None:
             span_s = (until_ms - now_ms) / 1000
             is_likely = LOCK_S_MIN / 2 <= span_s <= LOCK_S_MAX

@@ -246,7 +246,7 @@ class PassLane(Lane):
             self._count(destination, REPEATED, reason_of(error), 1, 0)
 
     def keep(self, items: Sequence[Item], destination: str, error: ClientError, again_s: float = 0.0) -> None:
-        """They stay locked to the end of the pass, so that those behind them are seen."""
+        """Keep messages locked to the end of the pass, so that those behind them are seen."""
         size_bytes = 0
         reason = reason_of(error)
         for item in items:

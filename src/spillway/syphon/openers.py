@@ -15,7 +15,7 @@ def opener_of_string(
     is_websocket: bool = False,
     operation_timeout_s: float = 60.0,
 ) -> Opener:
-    """For a namespace by its connection string: clear text if that is for development, as the SDK does, whatever
+    """An opener of connections by a connection string: clear text if that is for development, as the SDK does, whatever
     `ca_file` says. `ValueError`, which repeats nothing of the string, if it cannot be used."""
     target = parse_connection_string(connection_string)
     if not target.has_credential:
@@ -41,7 +41,8 @@ def opener_of_host(
     is_websocket: bool = False,
     operation_timeout_s: float = 60.0,
 ) -> Opener:
-    """For a namespace by its host and a credential of the SDK's or of ours. `ValueError` if they cannot be used."""
+    """An opener of connections by a host and a credential of the SDK's or of ours. `ValueError` if they cannot be
+    used."""
     parse_host(host)
     tokens = credential_of(credential)
 

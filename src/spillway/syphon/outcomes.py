@@ -18,7 +18,7 @@ REASON_CHARS_MAX: Final = 300
 
 @dataclass(frozen=True)
 class Count:
-    """One line. `destination` is empty where nobody can know it."""
+    """One line of counts. `destination` is empty where nobody can know it."""
 
     backlog: str
     destination: str

@@ -52,7 +52,7 @@ def is_of_message(failure: Failure) -> bool:
 
 
 def as_client_error(error: BaseException) -> ClientError:
-    """Whatever opening a connection or asking a credential may raise, as an error of the way."""
+    """An error of the way, for whatever opening a connection or asking a credential may raise."""
     if isinstance(error, ClientError):
         return error
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

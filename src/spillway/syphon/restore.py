@@ -92,7 +92,7 @@ class Restored:
 
 
 def restore(raw: bytes, now_ms: int, ttl: Ttl = "restart") -> Restored:
-    """As it was sent. `now_ms` is when a life begins anew, or what is left of it is reckoned.
+    """The message as it was sent. `now_ms` is when a life begins anew, or what is left of it is reckoned.
 
     `Malformed` if nobody can know where it belongs.
     """
@@ -130,7 +130,8 @@ def _restored(raw: bytes, now_ms: int, ttl: Ttl) -> Restored:
 
 
 def _remaining_ms(ttl_ms: int, enqueued: object, now_ms: int) -> int:
-    """At least one: what is overdue is the primary's to expire, so that it is counted and dead-lettered there."""
+    """The life that is left, one millisecond at least: what is overdue is the primary's to expire, so that it is
+    counted and dead-lettered there."""
     return ttl_ms if not isinstance(enqueued, int) else max(1, ttl_ms - max(0, now_ms - enqueued))
 
 
@@ -157,8 +158,9 @@ def _delivery_annotations(raw: bytes, section: Section) -> bytes:
 
 
 def _properties(raw: bytes, section: Section, session_id: str | None, ttl_ms: int | None, now_ms: int) -> bytes:
-    """With its session again, and with the two times that the SDK writes beside a time to live: some clients read the
-    life of a message from them, and they alone hold one of more than 49 days. Its clock starts at the primary."""
+    """Properties with the session again, and with the two times that the SDK writes beside a time to live: some clients
+    read the life of a message from them, and they alone hold one of more than 49 days. Its clock starts at the
+    primary."""
     if section.start < 0 and session_id is None and ttl_ms is None:
         return b""
     fields = fields_of(raw, section)

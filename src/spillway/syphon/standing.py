@@ -95,7 +95,7 @@ class Syphon:
         self.tasks.append(loop.create_task(self._tidy()))
 
     def add(self, path: str) -> None:
-        """One more backlog queue, while it runs."""
+        """Add a backlog queue while the syphon runs."""
         assert not self.is_closed, "a syphon that is closed stays so"
         queue = self._queue(path)
         self.queues.append(queue)
@@ -190,7 +190,7 @@ class QueueSyphon:
             await asyncio.sleep(max(least_s, self._back_off.after(loop.time() - began_s)))
 
     async def _live(self) -> None:
-        """As long as one receiver does."""
+        """Live as long as one receiver does."""
         connection = await self.secondary.connection()
         receiver = await connection.receiver(self.path)
         management = connection.management(self.path, link_name=receiver.name)
@@ -376,7 +376,7 @@ class StandingLane(Lane):
         self._changed.set()
 
     def _tell_kept(self, destination: Destination, key: str, error: ClientError) -> None:
-        """Once, until it takes something again."""
+        """Report a destination that refuses once, until it takes something again."""
         if key in self._kept_destinations:
             return
         if len(self._kept_destinations) >= REPORTED_MAX:  # paths are what messages say
@@ -429,7 +429,7 @@ class StandingLane(Lane):
         return items
 
     def _forget(self, item: Item, key: str) -> None:
-        """All of it but its lock."""
+        """Forget all of an item but its lock."""
         self.waiting.pop(item.message.delivery_id, None)
         self._put_aside(item.message, key, item.locked_s)
         size_bytes, item.raw = len(item.raw), b""
@@ -502,7 +502,7 @@ class StandingLane(Lane):
         return max(0.02, min(waits, default=TEND_S))
 
     def _try_held(self, now_s: float) -> None:
-        """Those whose destination's pause is over, in their order."""
+        """Try held messages whose destination's pause is over, in their order."""
         for key in list(self.held):
             destination = self.destinations.at(key)
             if not destination.state.is_blocked(now_s):
@@ -527,7 +527,7 @@ class StandingLane(Lane):
         self._let_go({item.message.delivery_id for item in due} - set(kept))
 
     def _let_go(self, delivery_ids: set[int]) -> None:
-        """Of what is held; a send under way goes on."""
+        """Let go of messages that are held; a send under way goes on."""
         for key in list(self.held) if delivery_ids else ():
             destination = self.destinations.at(key)
             items = self._unhold(key)

@@ -87,7 +87,7 @@ class Outcomes:
         self._add(Count(queue, "", REPEATED, reason_of(error), 1, 0))
 
     def polled(self, queue: str, received: int) -> None:
-        """Nothing that anybody watches for."""
+        """A poll is nothing that anybody watches for."""
 
     def interrupted(self, queue: str, error: ClientError) -> None:
         self.say(f"{queue}: interrupted, trying again: {reason_of(error)}")
@@ -114,7 +114,7 @@ class Outcomes:
 
 
 class Watch:
-    """One run, until `stop`."""
+    """One run of a watch, until `stop`."""
 
     def __init__(
         self,

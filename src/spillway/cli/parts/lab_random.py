@@ -30,7 +30,7 @@ class Chosen:
 
 
 def refuse_options(chosen: Chosen) -> None:
-    """For every other scenario."""
+    """Refuse options that are for every other scenario."""
     given = {"--seed": chosen.seed, "--plan": chosen.plan, "--library": chosen.library}
     for name, value in given.items():
         if value is not None:

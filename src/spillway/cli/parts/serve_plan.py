@@ -23,7 +23,7 @@ class EntityPlan:
         return settings is not None and bool(settings.forward_to or settings.forward_dead_letters_to)
 
     def without_forwarding(self) -> "EntityPlan":
-        """As it can be made before what it forwards to is there."""
+        """The entity as it can be made before what it forwards to is there."""
         from spillway.model.entity import settings_from_json
 
         assert self.settings is not None

@@ -55,7 +55,7 @@ def run(plan: ServePlan) -> int:
 
 
 def run_loop(plan: ServePlan, directory: "DataDirectory") -> int:
-    """On uvloop where it is installed: fewer microseconds per socket event, the same behaviour."""
+    """Run on uvloop where it is installed: fewer microseconds per socket event, the same behaviour."""
     try:
         import uvloop
     except ImportError:
@@ -160,7 +160,7 @@ async def begin(server: "NamespaceServer", namespace: NamespacePlan) -> None:
 
 
 async def ensure(server: "NamespaceServer", entities: list[EntityPlan]) -> None:
-    """All at once: they are decided in this order and share their commits."""
+    """Create entities all at once: they are decided in this order and share their commits."""
     from spillway.model.errors import BrokerError, InternalError, ServerBusy
 
     making = [server.ensure_entity(each.kind, each.path, each.settings) for each in entities]

@@ -17,7 +17,7 @@ NOTE_EVERY_S = 10.0  # of what came home, where nobody looks at a bar
 
 
 class Screen:
-    """For people. Progress and notes on stderr, the summary on stdout."""
+    """Output for people: progress and notes on stderr, the summary on stdout."""
 
     def __init__(self, is_watch: bool) -> None:
         from rich.console import Console
@@ -85,7 +85,7 @@ class Screen:
 
 
 class Lines:
-    """For programs: everything on stdout, a line of JSON each."""
+    """Output for programs: everything on stdout, a line of JSON each."""
 
     def __enter__(self) -> "Lines":
         return self

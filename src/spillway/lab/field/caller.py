@@ -132,7 +132,7 @@ class Caller:
         self.history.write(CALL, **line)
 
     def last_message(self, entity: plans.Entity) -> Any:
-        """One more, that is under way when the factory is closed."""
+        """One more message, that is under way when the factory is closed."""
         return make_message(GOOD, f"last-{self.program.name}-{entity.name}", "s0" if entity.sessions else None)
 
     async def ask_bare_sdk(self) -> None:

@@ -146,7 +146,7 @@ def identity_of(message: Any) -> str:
 
 
 def digest_of_sent(message: Any) -> str | None:
-    """From the SDK's own encoding; None if it has none."""
+    """The digest of the SDK's own encoding of a message; None if it has none."""
     # There is no other way to see what the SDK puts on the wire.
     from azure.servicebus._pyamqp._encode import encode_payload
     from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
@@ -180,7 +180,7 @@ def digest(message: ReceivedMessage) -> str:
 
 
 def _typed(value: object) -> object:
-    """With the type of every part of it: an int is not a long."""
+    """A value with the type of every part of it: an int is not a long."""
     if isinstance(value, dict):
         return sorted((str(_typed(key)), str(_typed(each))) for key, each in value.items())
     if isinstance(value, (list, tuple)):

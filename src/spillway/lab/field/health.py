@@ -30,7 +30,8 @@ class Spell:
 
 
 class Health:
-    """Asked by the rules. `backlog_queues` is how many the secondary has: while one of them is well, so is it."""
+    """How both namespaces fare, for the rules to ask. `backlog_queues` is how many the secondary has: while one of them
+    is well, so is it."""
 
     def __init__(self, spells: list[Spell], backlog_queues: int) -> None:
         self.spells = [spell for spell in spells if spell.what not in HARMLESS]

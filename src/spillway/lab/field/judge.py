@@ -213,7 +213,7 @@ class Judge:
                     self._blame("exactly once", f"{told}: {identity[:40]} is there {len(found)} times")
 
     def _not_delivered(self, told: Told) -> None:
-        """Who was told that nothing was sent is told the truth."""
+        """What a caller was told was not sent is not delivered."""
         if told.res == FAIL and any((told.path, identity) in self.stored for identity in told.ids):
             self._blame("told not sent, not delivered", str(told))
 
@@ -256,7 +256,7 @@ class Judge:
                     self._blame("a bad message is its caller's error", f"{told}; the secondary was well all the time")
 
     def _is_bad(self, told: Told) -> bool:
-        """By the word of the bare SDK on the same message."""
+        """Whether a message is bad, by the word of the bare SDK on it."""
         return told.kind in BAD and bool(self.bare.get((told.kind, told.path)))
 
     def _blamed(self, health: Health) -> None:
@@ -325,7 +325,7 @@ class Judge:
     # -- order, growth, the end -----------------------------------------------------------------------------------
 
     def _in_order(self) -> None:
-        """Inside one route: of one caller, one message after the other, all of them at the primary."""
+        """Order inside one route: of one caller, one message after the other, all of them at the primary."""
         groups: dict[str, list[Told]] = defaultdict(list)
         for told in self.told:
             if told.how == SEQUENCE:

@@ -128,7 +128,7 @@ class Stage:
     # -- an entity that is deleted and made anew ------------------------------------------------------------------
 
     def _delete(self, path: str) -> None:
-        """As an operator would: no more sends, then what is in it is taken care of, then it goes."""
+        """Delete an entity as an operator would: no more sends, then what is in it is taken care of, then it goes."""
         self._set_status(path, "SendDisabled")
         asyncio.run(self._note_all([self.entities[path]]))
         with administration(self.primary) as client:
@@ -212,7 +212,7 @@ def administration(broker: Broker) -> Any:
 
 
 def primary_config(plan: Plan) -> dict[str, Any]:
-    """As a Config.json."""
+    """The primary's entities as a Config.json."""
     queues = [
         {
             "Name": entity.name,

@@ -31,7 +31,7 @@ def resident_kb(pid: int | str = "self") -> int:
 
 
 def count_tasks() -> int:
-    """Of the loop that runs here, or the threads of a blocking program."""
+    """Tasks of the loop that runs here, or the threads of a blocking program."""
     try:
         return len(asyncio.all_tasks())
     except RuntimeError:
@@ -47,6 +47,6 @@ def slowdown() -> float:
 
 
 def vitals() -> dict[str, int]:
-    """Without what only waits to be collected: the SDK's connections are in cycles."""
+    """Counts without what only waits to be collected: the SDK's connections are in cycles."""
     gc.collect()
     return {"sockets": count_sockets(), "tasks": count_tasks(), "rss_kb": resident_kb()}

@@ -92,7 +92,7 @@ class Found:
 
 
 def judge(lines: Iterable[dict[str, Any]], plan: Plan) -> Found:
-    """From the histories alone."""
+    """Judge a week from the histories alone."""
     found = Found()
     acknowledged: set[str] = set()
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
@@ -148,7 +148,8 @@ def _sum_up(
 
 
 def growth_problems(name: str, samples: list[Sample]) -> list[str]:
-    """Of a process that lived all the time: memory and sockets of the last quarter beside those of the second."""
+    """Growth of a process that lived all the time: memory and sockets of the last quarter beside those of the
+    second."""
     quarter = len(samples) // 4
     if quarter < QUARTER_MIN:  # connections are still being made for the first time
         return []
@@ -290,7 +291,8 @@ class Week:
             self.history.write(HEALED, n=number)
 
     def _syphon(self) -> None:
-        """It is killed and started again now and then; a start that meets an outage is tried again."""
+        """Run the syphon, which is killed and started again now and then; a start that meets an outage is tried
+        again."""
         chance = random.Random(self.plan.seed)
         while not self.over.wait(chance.uniform(*SYPHON_LIVES_S)):
             self.show("the syphon is killed, and started again")
