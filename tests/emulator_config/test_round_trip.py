@@ -211,14 +211,14 @@ def test_entities_in_any_order_are_one_file() -> None:
 
 def test_a_setting_of_another_kind_of_entity_is_no_word_of_this_one() -> None:
     assert write_config(with_others(made(TOPIC, requires_session=True))).warnings == [
-        "topic it: Config.json has no words for requires_session"
+        "topic it: Config.json cannot express requires_session"
     ]
 
 
 @pytest.mark.parametrize("name", sorted(UNSAID))
 def test_what_the_file_cannot_say_is_a_line_with_the_name_that_administration_has_for_it(name: str) -> None:
     warnings = write_config(with_others(made(QUEUE, **{name: OTHERS[name]}))).warnings
-    assert warnings == [f"queue it: Config.json has no words for {UNSAID[name]}"]
+    assert warnings == [f"queue it: Config.json cannot express {UNSAID[name]}"]
 
 
 @pytest.mark.parametrize("name", sorted(UNSAID))
