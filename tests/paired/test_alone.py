@@ -34,8 +34,8 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-SENDS = ["model", "paired"]
-SYPHONS = ["amqp", "client", "dialect", "model", "paired", "syphon"]
+SENDS = ["loops", "model", "paired"]
+SYPHONS = ["amqp", "client", "dialect", "loops", "model", "paired", "syphon"]
 
 
 @pytest.mark.parametrize("rooms", [SENDS, SYPHONS], ids=["sends", "syphons"])
