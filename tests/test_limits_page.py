@@ -42,8 +42,8 @@ SAID = {
     "a frame": f"{limits.FRAME_BYTES_MAX // KB} KB",
     "silence before the first byte": f"{limits.HEADER_TIMEOUT_MS // 1000} s",
     "time to show a token": f"{limits.TOKEN_TIMEOUT_MS // 1000} s",
-    "frames of a connection before its first good token": f"{limits.STRANGER_FRAMES_PER_SECOND} a second",
-    "bytes of such frames that wait": f"{limits.STRANGER_UNREAD_BYTES_MAX // KB} KB",
+    "frames of a connection before its first good token": f"{limits.UNAUTHENTICATED_FRAMES_PER_SECOND} a second",
+    "bytes of such frames that wait": f"{limits.UNAUTHENTICATED_UNREAD_BYTES_MAX // KB} KB",
     "bad tokens of a connection": f"{limits.BAD_TOKENS_MAX}",
     "a connection that says nothing": f"{limits.IDLE_TIMEOUT_MS // 1000} s",
 }
@@ -105,7 +105,7 @@ def test_the_shares_are_those_in_use() -> None:
     assert FIXED["locks of a namespace"] == "an eighth"
     assert f"| locks of a namespace | an eighth | {quotas.lock_bytes_max() // MB} MB |" in PAGE
     assert f"| rules of a namespace | an eighth | {quotas.rules_bytes_max() // MB:,} MB |" in PAGE
-    assert f"| one connection without a token | {limits.STRANGER_HELD_BYTES_MAX // KB} KB |" in PAGE
+    assert f"| one connection without a token | {limits.UNAUTHENTICATED_HELD_BYTES_MAX // KB} KB |" in PAGE
     assert f"At {NEAR_PERCENT} % of `memory-mb`" in PAGE
     quotas.set("memory-mb", 800)
     parts = [quotas.held_bytes_max(), quotas.lock_bytes_max(), quotas.rules_bytes_max()]

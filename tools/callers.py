@@ -26,7 +26,7 @@ from azure.servicebus import ServiceBusMessage  # noqa: E402
 from spillway.client import connect  # noqa: E402
 from spillway.lab.field import plan as plans  # noqa: E402
 from spillway.lab.field.content import make_message  # noqa: E402
-from spillway.lab.field.plan import PRIMARY, SECONDARY, Ailment, Entity, Plan  # noqa: E402
+from spillway.lab.field.plan import PRIMARY, SECONDARY, Ailment, PlannedEntity, PlayPlan  # noqa: E402
 from spillway.lab.field.stage import PAIRING_NAME, Stage, peek_all  # noqa: E402
 from spillway.lab.guard import Guard  # noqa: E402
 from spillway.lab.histories import History  # noqa: E402
@@ -122,7 +122,7 @@ async def measure(stage: Stage, number: int, fault: str) -> list[Row]:
     for program in programs:
         await program.begin()
     for ailment in ailments:
-        await asyncio.to_thread(stage.strike, ailment)
+        await asyncio.to_thread(stage.apply, ailment)
     if is_mended:
         await mend(stage, ailments)
     returning = asyncio.create_task(come_back(stage)) if fault == COMES_BACK else None
@@ -232,7 +232,7 @@ def with_table(page: str, facts: Row) -> str:
 
 
 def run(faults: Sequence[str]) -> list[Row]:
-    plan = Plan(0, 2, 60.0, "well", (Entity(PATH, dedup=True, size_mb=1),), (), (), ())
+    plan = PlayPlan(0, 2, 60.0, "well", (PlannedEntity(PATH, dedup=True, size_mb=1),), (), (), ())
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="spillway-callers-") as name, Guard() as guard:
         for number, fault in enumerate(faults):

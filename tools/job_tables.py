@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from spillway.spark.jobs.job import JSON, MASTER, Job, every_job
 from spillway.spark.platform.job_metrics import GAUGES, NUMBERS
-from spillway.spark.platform.option import Declared
+from spillway.spark.platform.option import DeclaredOption
 from spillway.spark.source.declaration import SourceOption
 from spillway.spark.source.options import OPTIONS
 
@@ -22,7 +22,7 @@ NUMBER_TITLES: Final = "| number | | |\n|---|---|---|\n"
 SOURCE_PAGE: Final = "# Service Bus in Spark\n"
 
 
-def row(option: Declared) -> str:
+def row(option: DeclaredOption) -> str:
     name = f"--{option.name} {option.option.metavar}".strip()
     default = "required" if option.is_required else option.default_text()
     return line(f"`{name}`", default, option.paragraph()).replace("|  |", "| |")

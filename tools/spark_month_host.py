@@ -21,7 +21,7 @@ sys.path.append(str(ROOT / "src"))  # last: an installed or compiled build named
 from spillway.spark.captured import captured  # noqa: E402
 from spillway.spark.jobs import compact  # noqa: E402
 from spillway.spark.jobs.capture import Capture, CaptureConfig  # noqa: E402
-from spillway.spark.jobs.syphon import Syphon, SyphonConfig  # noqa: E402
+from spillway.spark.jobs.syphon import SyphonConfig, SyphonRun  # noqa: E402
 from spillway.spark.platform.reasons import reason_of  # noqa: E402
 from spillway.spark.platform.session import activate_session, build_session  # noqa: E402
 from spillway.spark.settle import settling  # noqa: E402
@@ -262,9 +262,9 @@ class Host:
             idle_s=0.3,
             on_event=hear,
         )
-        return self._job("syphon", Syphon(self.spark, config), lambda: moved[0])
+        return self._job("syphon", SyphonRun(self.spark, config), lambda: moved[0])
 
-    def _job(self, name: str, job: Capture | Syphon, count: Callable[[], int]) -> str:
+    def _job(self, name: str, job: Capture | SyphonRun, count: Callable[[], int]) -> str:
         over = threading.Event()
 
         def look() -> None:

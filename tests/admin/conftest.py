@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spillway.admin.front import Front
+from spillway.admin.front import HttpFront
 from spillway.admin.protocol import Connections
 from tests.admin.client import Client
 from tests.wire.live import LiveBroker
@@ -32,6 +32,6 @@ def client(broker: LiveBroker) -> Iterator[Client]:
 
 def connections(broker: LiveBroker) -> Connections:
     """All HTTP connections of the broker."""
-    front = broker.server.door.http
-    assert isinstance(front, Front)
+    front = broker.server.acceptor.http
+    assert isinstance(front, HttpFront)
     return front.warm_up()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.admin.access import access_rules_xml
-from spillway.admin.faults import Fault
+from spillway.admin.http_refusals import HttpRefusal
 from spillway.admin.paths import NAMESPACE_INFO, QUEUES, TOPICS, parse_target
 from spillway.broker.commands import CreateEntity
 from spillway.broker.queue import Queue
@@ -18,7 +18,7 @@ from spillway.broker.topic import Subscription
 from spillway.dialect.addresses import CBS, parse_address, strip_authority
 from spillway.model.access import ALL_RIGHTS, LISTEN, SEND, AccessRule
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, entity_key, root_key
-from spillway.testing.core import Core
+from spillway.testing.core import CoreHarness
 from tests.admin.client import Client, entry, token
 from tests.wire.live import LiveBroker
 
@@ -261,7 +261,7 @@ _PATHS = st.lists(_SEGMENT, min_size=1, max_size=6).map("/".join)
 @given(_PATHS)
 def test_whom_a_path_is_authorised_for_is_whom_it_is_about(path: str) -> None:
     """Were there two opinions about where an entity's name ends, the rule of one entity would open another."""
-    with contextlib.suppress(Fault):
+    with contextlib.suppress(HttpRefusal):
         target = parse_target(path.removeprefix("/").removesuffix("/"))
         assert root_key(path) == ("" if target.kind in FIXED else entity_key(target.root))
     address = parse_address(path)
@@ -270,8 +270,8 @@ def test_whom_a_path_is_authorised_for_is_whom_it_is_about(path: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def core() -> Core:
-    made = Core()
+def core() -> CoreHarness:
+    made = CoreHarness()
     for kind, path in (
         (QUEUE, "a"),
         (QUEUE, "a/b"),
@@ -285,7 +285,7 @@ def core() -> Core:
 
 
 @given(path=_PATHS)
-def test_what_the_core_finds_under_a_path_belongs_to_whom_it_was_authorised_for(core: Core, path: str) -> None:
+def test_what_the_core_finds_under_a_path_belongs_to_whom_it_was_authorised_for(core: CoreHarness, path: str) -> None:
     found = core.namespace.directory.find(parse_address(path).path)
     if isinstance(found, Queue) and found.parent is not None:
         found = found.parent

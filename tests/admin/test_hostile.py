@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.admin.faults import Fault
+from spillway.admin.http_refusals import HttpRefusal
 from spillway.admin.paths import decode_path, parse_target
 from spillway.admin.protocol import CONNECTIONS_MAX, REQUEST_TIMEOUT_S, Connections
 from spillway.broker.commands import AddRule
@@ -334,7 +334,7 @@ def test_a_name_that_breaks_the_rules_is_refused(client: Client, path: str) -> N
 def test_no_path_gets_past_the_rules_of_names(name: str) -> None:
     try:
         target = parse_target(decode_path(b"/" + quote(name, safe="/").encode()))
-    except Fault as fault:
+    except HttpRefusal as fault:
         assert fault.status == 400
     else:
         assert target.root == "" or name_problem(target.root) is None

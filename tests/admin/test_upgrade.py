@@ -107,7 +107,7 @@ def test_a_page_may_come_from_anywhere_where_the_key_is_a_secret(broker: LiveBro
 
 
 def test_a_full_namespace_says_so_inside_and_then_outside(broker: LiveBroker, client: Client) -> None:
-    door = broker.server.door
+    door = broker.server.acceptor
     door.connections_max = 0
     try:
         told = WebSocketAttacker(client.port)
@@ -143,9 +143,9 @@ def test_a_websocket_gives_its_place_among_the_administrators_back(broker: LiveB
     with RawWebSocket(client.port) as accepted:
         broker.wait(lambda: len(broker.server.pump.connections) == 1)
         assert not connections(broker).connections
-        assert len(broker.server.lobby.strangers) == 1, "as any client without a token"
+        assert len(broker.server.preauth.unauthenticated) == 1, "as any client without a token"
         accepted.say(frame(CLOSE))
-    broker.wait(lambda: not broker.server.pump.connections and not len(broker.server.lobby))
+    broker.wait(lambda: not broker.server.pump.connections and not len(broker.server.preauth))
 
 
 def test_a_websocket_may_be_asked_for_on_a_connection_that_was_used_before(client: Client) -> None:

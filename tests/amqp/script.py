@@ -1,9 +1,9 @@
 """A peer made of bytes: frames written one by one, and the answers read back."""
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.connection import Connection, ConnectionOptions
 from spillway.amqp.errors import AmqpError
-from spillway.amqp.events import AttachRequested, Event, SaslRequested
+from spillway.amqp.events import AttachRequested, ConnectionEvent, SaslRequested
 from spillway.amqp.frames import (
     AMQP_HEADER,
     SASL_HEADER,
@@ -37,7 +37,7 @@ class Script:
     def __init__(self, is_server: bool = True, options: ConnectionOptions | None = None) -> None:
         mechanisms = ["PLAIN", "ANONYMOUS"] if is_server else ["ANONYMOUS"]
         self.connection = Connection(options or ConnectionOptions("us", sasl_mechanisms=mechanisms), is_server, NOW)
-        self.events: list[Event] = []
+        self.events: list[ConnectionEvent] = []
         self.headers: list[bytes] = []
         self.raw = b""
 
@@ -45,7 +45,7 @@ class Script:
 
     def give(self, data: bytes) -> None:
         self.connection.receive(data, NOW)
-        self.events += self.connection.take_events()
+        self.events += self.connection.drain_events()
 
     def frame(self, channel: int, performative: Performative, payload: bytes = b"") -> None:
         self.give(encode_frame(channel, performative, payload))
@@ -113,7 +113,7 @@ class Script:
 
     def hear(self) -> list[Said]:
         """Every frame since the last time: channel, performative, payload."""
-        data = b"".join(self.connection.take_output())
+        data = b"".join(self.connection.drain_output())
         self.raw += data
         parser = FrameParser(1 << 30)
         while data[:4] == b"AMQP" or data[5:6] == b"\x01":
@@ -127,7 +127,7 @@ class Script:
         while (frame := parser.next()) is not None:
             if frame.at == frame.end:
                 continue
-            body, at = decode_performative(frame.data, frame.at, frame.end, Budget())
+            body, at = decode_performative(frame.data, frame.at, frame.end, DecodeBudget())
             heard.append((frame.channel, body, frame.data[at : frame.end]))
         return heard
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.amqp.codec import Budget, decode_value, encode, skip_value
+from spillway.amqp.codec import DecodeBudget, decode_value, encode, skip_value
 from spillway.amqp.errors import CONNECTION, AmqpError, DecodeError
 from spillway.amqp.types import Array, Byte, Char, Decimal32, Described, Int, Symbol, UByte, UInt, ULong, UShort
 from tests.amqp.values import VALUES, same
 
 
 def decode(data: bytes) -> Any:
-    value, end = decode_value(data, 0, len(data), Budget())
+    value, end = decode_value(data, 0, len(data), DecodeBudget())
     assert end == len(data)
     return value
 
@@ -25,9 +25,9 @@ def refused(data: bytes) -> None:
     """By both ways through the decoder, and quickly."""
     started = time.perf_counter()
     with pytest.raises(DecodeError):
-        decode_value(data, 0, len(data), Budget())
+        decode_value(data, 0, len(data), DecodeBudget())
     with pytest.raises(DecodeError):
-        skip_value(data, 0, len(data), Budget())
+        skip_value(data, 0, len(data), DecodeBudget())
     assert time.perf_counter() - started < 1
 
 
@@ -36,14 +36,14 @@ def refused(data: bytes) -> None:
 def test_every_value_comes_back_with_its_type(value: Any) -> None:
     data = encode(value)
     assert same(decode(data), value)
-    assert skip_value(data, 0, len(data), Budget()) == len(data)
+    assert skip_value(data, 0, len(data), DecodeBudget()) == len(data)
 
 
 @settings(max_examples=100, deadline=None)
 @given(VALUES, st.binary(max_size=4))
 def test_a_value_ends_where_it_ends_whatever_follows(value: Any, rest: bytes) -> None:
     data = encode(value)
-    decoded, end = decode_value(data + rest, 0, len(data) + len(rest), Budget())
+    decoded, end = decode_value(data + rest, 0, len(data) + len(rest), DecodeBudget())
     assert end == len(data) and same(decoded, value)
 
 
@@ -53,19 +53,19 @@ def test_a_value_cut_anywhere_is_a_decode_error(value: Any) -> None:
     data = encode(value)
     for end in range(min(len(data), 300)):
         with pytest.raises(DecodeError):
-            decode_value(data, 0, end, Budget())
+            decode_value(data, 0, end, DecodeBudget())
         with pytest.raises(DecodeError):
-            skip_value(data, 0, end, Budget())
+            skip_value(data, 0, end, DecodeBudget())
 
 
 def outcome_of(data: bytes) -> tuple[str, str]:
     """What decoding and skipping say about some bytes."""
     try:
-        decoded = str(decode_value(data, 0, len(data), Budget())[1])
+        decoded = str(decode_value(data, 0, len(data), DecodeBudget())[1])
     except DecodeError:
         decoded = "refused"
     try:
-        skipped = str(skip_value(data, 0, len(data), Budget()))
+        skipped = str(skip_value(data, 0, len(data), DecodeBudget()))
     except DecodeError:
         skipped = "refused"
     return decoded, skipped
@@ -261,7 +261,7 @@ def test_depth_is_counted_down_a_path_and_not_over_siblings() -> None:
 
 def test_a_decode_error_ends_the_connection_with_its_condition() -> None:
     with pytest.raises(DecodeError) as caught:
-        decode_value(b"\xff", 0, 1, Budget())
+        decode_value(b"\xff", 0, 1, DecodeBudget())
     assert (caught.value.scope, caught.value.condition) == (CONNECTION, "amqp:decode-error")
     assert "0xff" in caught.value.description
 

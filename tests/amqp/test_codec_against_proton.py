@@ -6,7 +6,7 @@ import proton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.amqp.codec import Budget, decode_value, encode, skip_value
+from spillway.amqp.codec import DecodeBudget, decode_value, encode, skip_value
 from spillway.amqp.types import Array, Described, Symbol
 from tests.amqp.values import ASCII, BY_CODE, SCALARS, TEXT, from_proton, same, to_proton
 
@@ -53,6 +53,6 @@ def test_we_read_what_proton_writes(value: Any) -> None:
     data = proton.Data()
     data.put_object(to_proton(value))
     raw = bytes(data.encode())
-    decoded, end = decode_value(raw, 0, len(raw), Budget())
-    assert end == len(raw) == skip_value(raw, 0, len(raw), Budget())
+    decoded, end = decode_value(raw, 0, len(raw), DecodeBudget())
+    assert end == len(raw) == skip_value(raw, 0, len(raw), DecodeBudget())
     assert same(decoded, value)

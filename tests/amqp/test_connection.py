@@ -30,7 +30,7 @@ from spillway.amqp.performatives import (
     Transfer,
 )
 from spillway.amqp.types import Symbol
-from spillway.testing.wire import Wire, client_options, server_options
+from spillway.testing.wire import WirePair, client_options, server_options
 from tests.amqp.script import NOW, WINDOW, Script, condition
 
 
@@ -71,7 +71,7 @@ def test_a_close_is_answered_and_told_with_its_error() -> None:
 
 
 def test_our_close_waits_for_the_answer_and_says_nothing_behind_it() -> None:
-    wire = Wire()
+    wire = WirePair()
     wire.open()
     session = wire.client.connection.begin()
     wire.pump()
@@ -82,8 +82,8 @@ def test_our_close_waits_for_the_answer_and_says_nothing_behind_it() -> None:
     wire.pump()
     assert wire.client.connection.is_closed
     assert wire.server.connection.is_closed
-    assert condition(wire.client.take(ConnectionClosed).error) == "amqp:connection:forced"
-    assert wire.server.take(ConnectionClosed).error is None
+    assert condition(wire.client.pop(ConnectionClosed).error) == "amqp:connection:forced"
+    assert wire.server.pop(ConnectionClosed).error is None
 
 
 def test_a_peer_that_never_answers_our_close_is_left_after_a_while() -> None:
@@ -179,7 +179,7 @@ def test_heartbeats_keep_an_idle_connection_open() -> None:
     server.idle_timeout_ms = 60_000
     client = client_options()
     client.idle_timeout_ms = 30_000
-    wire = Wire(client, server)
+    wire = WirePair(client, server)
     wire.open()
     for _ in range(40):
         wire.advance(10_000)
@@ -195,9 +195,9 @@ def test_an_empty_frame_is_written_at_half_the_peers_idle_time_out() -> None:
     script.hear()
     assert script.connection.next_due_ms() == NOW + 30_000
     script.connection.tick(NOW + 29_999)
-    assert not script.connection.take_output()
+    assert not script.connection.drain_output()
     script.connection.tick(NOW + 30_000)
-    assert script.connection.take_output() == [EMPTY_FRAME]
+    assert script.connection.drain_output() == [EMPTY_FRAME]
     assert script.connection.next_due_ms() == NOW + 60_000
 
 
@@ -216,7 +216,7 @@ def test_a_silent_peer_is_closed_after_twice_our_idle_time_out() -> None:
     assert not script.connection.is_closed
     script.connection.tick(NOW + 480_000)
     assert script.connection.is_closed
-    script.events += script.connection.take_events()
+    script.events += script.connection.drain_events()
     assert closing_condition(script) == "amqp:resource-limit-exceeded"
 
 
@@ -224,7 +224,7 @@ def test_a_peer_that_never_even_opens_is_dropped() -> None:
     script = Script()
     script.connection.tick(NOW + 480_000)
     assert script.connection.is_closed
-    assert not script.connection.take_output()
+    assert not script.connection.drain_output()
 
 
 def test_a_heartbeat_counts_as_a_sign_of_life() -> None:
@@ -337,12 +337,12 @@ def test_no_damaged_frame_makes_an_open_connection_raise(
 
 
 def test_bytes_may_come_one_at_a_time() -> None:
-    wire = Wire(chunk_bytes=1)
+    wire = WirePair(chunk_bytes=1)
     wire.open()
     wire.client.connection.begin()
     wire.pump()
-    wire.client.take(ConnectionOpened)
-    wire.client.take(SessionBegun)
+    wire.client.pop(ConnectionOpened)
+    wire.client.pop(SessionBegun)
 
 
 def test_no_more_frames_are_read_than_the_owner_asks_for_and_the_rest_is_read_when_it_asks_again() -> None:

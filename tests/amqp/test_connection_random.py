@@ -153,7 +153,7 @@ class Owner:
         self.kept.append(thing)
 
     def answer(self, die: int) -> None:
-        for event in self.connection.take_events():
+        for event in self.connection.drain_events():
             if isinstance(event, AttachRequested):
                 link = event.link
                 if link.is_detached or die == 0:
@@ -180,7 +180,7 @@ class Owner:
                         delivery.link.session.settle_sent(delivery.delivery_id, ACCEPTED)
             elif isinstance(event, LinkDetached):
                 self.once(event.link)
-                event.link.take_unsent()
+                event.link.drain_unsent()
                 assert event.link.is_detached
             elif isinstance(event, SessionEnded):
                 self.once(event.session)
@@ -234,6 +234,6 @@ def test_no_sequence_of_frames_raises_or_outgrows_its_bounds(seed: int, count: i
         check_bounds(connection)
         connection.tick(now_ms)
         if two > 2:
-            connection.take_output()
-    connection.take_output()
-    assert not connection.take_output()
+            connection.drain_output()
+    connection.drain_output()
+    assert not connection.drain_output()

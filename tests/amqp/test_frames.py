@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.amqp.codec import Budget, encode
+from spillway.amqp.codec import DecodeBudget, encode
 from spillway.amqp.errors import CONNECTION, DecodeError, ProtocolError
 from spillway.amqp.frames import (
     AMQP,
@@ -47,7 +47,7 @@ def outcome_of(data: bytes, is_general: bool) -> Outcome:
     """What decoding says: the value and its end, or the error."""
     decode = decode_general if is_general else decode_performative
     try:
-        performative, end = decode(data, 0, len(data), Budget())
+        performative, end = decode(data, 0, len(data), DecodeBudget())
     except ProtocolError as error:
         return error.condition, error.description
     return repr(performative), end
@@ -114,10 +114,10 @@ def test_random_frame_bodies_are_never_anything_but_a_protocol_error() -> None:
 
 def test_plain_states_are_shared_and_rejections_are_not() -> None:
     data = encode_frame(0, Disposition(True, 1, 1, True, Accepted()))[8:]
-    decoded, _ = decode_performative(data, 0, len(data), Budget())
+    decoded, _ = decode_performative(data, 0, len(data), DecodeBudget())
     assert isinstance(decoded, Disposition) and decoded.state is ACCEPTED
     data = encode_frame(0, Disposition(True, 1, 1, True, Rejected()))[8:]
-    decoded, _ = decode_performative(data, 0, len(data), Budget())
+    decoded, _ = decode_performative(data, 0, len(data), DecodeBudget())
     assert isinstance(decoded, Disposition) and isinstance(decoded.state, Rejected) and decoded.state.error is None
 
 
@@ -236,14 +236,14 @@ def test_frame_type_and_body_belong_together() -> None:
         is_sasl = body in SASL_CORPUS
         raw = encode_general(AMQP, 0, body, b"")
         good = Frame(SASL if is_sasl else AMQP, 0, raw, 8, len(raw))
-        assert decode_body(good, Budget())[0] == body
+        assert decode_body(good, DecodeBudget())[0] == body
         with pytest.raises(DecodeError):
-            decode_body(Frame(AMQP if is_sasl else SASL, 0, raw, 8, len(raw)), Budget())
+            decode_body(Frame(AMQP if is_sasl else SASL, 0, raw, 8, len(raw)), DecodeBudget())
 
 
 def test_only_a_transfer_has_a_payload() -> None:
     raw = encode_sasl_frame(SaslOutcome(0)) + b"x"
     with pytest.raises(DecodeError):
-        decode_body(Frame(SASL, 0, raw, 8, len(raw)), Budget())
+        decode_body(Frame(SASL, 0, raw, 8, len(raw)), DecodeBudget())
     raw = encode_frame(0, Transfer(0), b"x")
-    assert decode_body(Frame(AMQP, 0, raw, 8, len(raw)), Budget())[1] == len(raw) - 1
+    assert decode_body(Frame(AMQP, 0, raw, 8, len(raw)), DecodeBudget())[1] == len(raw) - 1

@@ -268,7 +268,7 @@ def test_a_flow_before_our_answer_is_kept_until_it() -> None:
     assert not script.events
     assert link.credit == 10
     link.accept(Source("q"), Target("t"))
-    (event,) = script.connection.take_events()
+    (event,) = script.connection.drain_events()
     assert isinstance(event, FlowReceived)
     assert event.drain
 
@@ -353,7 +353,7 @@ def test_a_large_delivery_is_cut_to_the_peers_frame_size() -> None:
     script.hear()
     payload = bytes(range(256)) * 20
     link.send(b"x" * 32, payload, False, 0x80013700)
-    data = b"".join(script.connection.take_output())
+    data = b"".join(script.connection.drain_output())
     sizes = []
     while data:
         size = int.from_bytes(data[:4], "big")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, encode
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget, encode
 from spillway.amqp.errors import DecodeError
 from spillway.amqp.message import (
     AMQP_SEQUENCE,
@@ -46,7 +46,7 @@ from tests.amqp.values import ASCII, MAYBE_TEXT, SCALARS, TEXT, VALUES, around, 
 
 
 def split(raw: bytes) -> Sections:
-    return split_sections(raw, Budget(MESSAGE_ELEMENTS_MAX))
+    return split_sections(raw, DecodeBudget(MESSAGE_ELEMENTS_MAX))
 
 
 def refused(raw: bytes) -> None:
@@ -231,7 +231,7 @@ def test_sections_come_in_any_order_and_are_put_in_theirs(body: list[int]) -> No
         assert not sections.is_plain
         assert sections.body_kind == body[0]
         assert len(decode_data_bodies(raw, sections)) == body.count(DATA)
-        assert in_plain_form(raw, Budget()) == in_order
+        assert in_plain_form(raw, DecodeBudget()) == in_order
 
 
 def test_sequences_are_read_one_after_the_other_whatever_lies_between() -> None:
@@ -253,7 +253,7 @@ def test_what_stands_in_sections_out_of_order_is_found() -> None:
     assert [raw[at:end] for at, end in decode_data_bodies(raw, sections)] == [b"one", b"two"]
     assert decode_properties(raw, sections).message_id == "id" and decode_header(raw, sections).durable
     assert decode_map(raw, sections.footer) == {"f": 1}
-    plain = in_plain_form(raw, Budget())
+    plain = in_plain_form(raw, DecodeBudget())
     sections = split(plain)
     assert [plain[at:end] for at, end in decode_data_bodies(plain, sections)] == [b"one", b"two"]
     assert decode_map(plain, sections.delivery_annotations) == {"d": 2}
@@ -372,7 +372,7 @@ def test_descriptors_in_other_forms_are_read_and_can_be_made_plain() -> None:
     assert not sections.is_plain
     assert decode_header(odd, sections).durable and decode_properties(odd, sections).message_id == "id"
     assert [odd[at:end] for at, end in decode_data_bodies(odd, sections)] == [b"x", b"y"]
-    assert in_plain_form(odd, Budget()) == plain
+    assert in_plain_form(odd, DecodeBudget()) == plain
 
 
 def test_sequences_repeat_and_absent_sections_are_marked() -> None:

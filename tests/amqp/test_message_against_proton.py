@@ -6,7 +6,7 @@ import proton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.message import (
     AMQP_VALUE,
     DATA,
@@ -110,7 +110,7 @@ def test_we_read_messages_of_proton(content: dict[str, Any]) -> None:
     message.body = content["data"] if is_data else to_proton(content["value"])
     raw = bytes(message.encode())
 
-    sections = split_sections(raw, Budget())
+    sections = split_sections(raw, DecodeBudget())
     header = decode_header(raw, sections)
     assert (header.durable, header.delivery_count) == (content["durable"], content["delivery_count"])
     assert header.priority == content["priority"] or (header.priority is None and content["priority"] == 4)

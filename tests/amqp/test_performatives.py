@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from spillway.amqp.codec import Budget, Composite, decode_value, encode
+from spillway.amqp.codec import Composite, DecodeBudget, decode_value, encode
 from spillway.amqp.composites import code_of, composite_from
 from spillway.amqp.errors import INVALID_FIELD, AmqpError, DecodeError, ProtocolError
 from spillway.amqp.frames import decode_performative, encode_frame, encode_sasl_frame
@@ -46,7 +46,7 @@ def body_of(performative: Performative) -> bytes:
 
 
 def decode(data: bytes) -> Performative:
-    performative, end = decode_performative(data, 0, len(data), Budget())
+    performative, end = decode_performative(data, 0, len(data), DecodeBudget())
     assert end == len(data)
     return performative
 
@@ -82,7 +82,7 @@ def test_every_sasl_body_comes_back(body: SaslBody) -> None:
 @given(STATES | TRANSACTIONS)
 def test_states_and_transaction_commands_come_back(composite: Composite) -> None:
     data = encode(composite)
-    value, _ = decode_value(data, 0, len(data), Budget())
+    value, _ = decode_value(data, 0, len(data), DecodeBudget())
     assert isinstance(value, Described)
     assert same(plain(composite_from(value)), plain(composite))
 
@@ -93,9 +93,9 @@ def test_a_performative_cut_at_any_byte_is_a_decode_error(performative: Performa
     assert decode(data) == performative
     for end in range(len(data)):
         with pytest.raises(DecodeError):
-            decode_performative(data, 0, end, Budget())
+            decode_performative(data, 0, end, DecodeBudget())
         with pytest.raises(DecodeError):
-            decode_performative(data[:end], 0, end, Budget())
+            decode_performative(data[:end], 0, end, DecodeBudget())
 
 
 @pytest.mark.parametrize("performative", [*CORPUS, *SASL_CORPUS], ids=repr)
@@ -105,14 +105,14 @@ def test_a_performative_with_any_byte_changed_is_one_or_a_protocol_error(perform
         for value in (0x00, 0x40, 0x41, 0x45, 0x53, 0x7F, 0xA0, 0xC0, 0xF0, 0xFF):
             changed = data[:place] + bytes([value]) + data[place + 1 :]
             try:
-                decode_performative(changed, 0, len(changed), Budget())
+                decode_performative(changed, 0, len(changed), DecodeBudget())
             except ProtocolError:
                 continue
 
 
 @pytest.mark.parametrize("performative", [*CORPUS, *SASL_CORPUS], ids=repr)
 def test_every_field_is_written_for_sdks_that_count(performative: Performative) -> None:
-    value, _ = decode_value(body_of(performative), 0, len(body_of(performative)), Budget())
+    value, _ = decode_value(body_of(performative), 0, len(body_of(performative)), DecodeBudget())
     assert isinstance(value, Described) and isinstance(value.value, list)
     assert len(value.value) == len(performative.fields())
 

@@ -8,7 +8,7 @@ from azure.servicebus._pyamqp.endpoints import Source as SdkSource
 from azure.servicebus._pyamqp.endpoints import Target as SdkTarget
 from azure.servicebus._pyamqp.error import AMQPError
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.frames import decode_performative, encode_frame
 from spillway.amqp.performatives import (
@@ -31,7 +31,7 @@ SDK_TARGET = SdkTarget("t", 0, b"session-end", 0, False, None, None)
 
 def read(frame: Any) -> tuple[Performative, bytes]:
     data = bytes(_encode.encode_frame(frame)[1] or b"")
-    performative, at = decode_performative(data, 0, len(data), Budget())
+    performative, at = decode_performative(data, 0, len(data), DecodeBudget())
     return performative, data[at:]
 
 

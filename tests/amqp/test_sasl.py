@@ -1,6 +1,6 @@
 """SASL: who is let in is the owner's business, how it is asked is ours."""
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.connection import ConnectionOptions
 from spillway.amqp.events import ConnectionClosed, ConnectionOpened, SaslFinished, SaslRequested
 from spillway.amqp.frames import AMQP_HEADER, SASL_HEADER, FrameParser, decode_body, encode_frame, encode_sasl_frame
@@ -13,7 +13,7 @@ from spillway.amqp.performatives import (
     SaslOutcome,
 )
 from spillway.amqp.sasl import choose_init
-from spillway.testing.wire import Wire
+from spillway.testing.wire import WirePair
 from tests.amqp.script import Script, condition
 
 
@@ -23,14 +23,14 @@ def sasl_bodies(data: bytes) -> list[Performative]:
     parser.feed(data[8:])
     bodies = []
     while (frame := parser.next()) is not None:
-        bodies.append(decode_body(frame, Budget())[0])
+        bodies.append(decode_body(frame, DecodeBudget())[0])
     return bodies
 
 
 def test_a_server_answers_the_sasl_header_with_its_own_and_its_mechanisms() -> None:
     script = Script()
     script.give(SASL_HEADER)
-    (offer,) = sasl_bodies(b"".join(script.connection.take_output()))
+    (offer,) = sasl_bodies(b"".join(script.connection.drain_output()))
     assert isinstance(offer, SaslMechanisms)
     assert offer.sasl_server_mechanisms == ["PLAIN", "ANONYMOUS"]
 
@@ -70,9 +70,9 @@ def test_more_than_can_be_kept_before_the_decision_ends_the_connection() -> None
     assert script.connection.is_closed
     (closed,) = [event for event in script.events if isinstance(event, ConnectionClosed)]
     assert condition(closed.error) == "amqp:resource-limit-exceeded"
-    script.connection.take_output()
+    script.connection.drain_output()
     script.connection.sasl_done(0)
-    assert not script.connection.take_output(), "a decision that comes too late"
+    assert not script.connection.drain_output(), "a decision that comes too late"
 
 
 def test_a_refusal_is_the_last_thing_a_client_hears() -> None:
@@ -80,7 +80,7 @@ def test_a_refusal_is_the_last_thing_a_client_hears() -> None:
     script.give(SASL_HEADER + encode_sasl_frame(SaslInit("PLAIN", b"\0a\0b")))
     script.connection.sasl_done(1)
     script.give(AMQP_HEADER + encode_frame(0, Open("still here")))
-    outcome = sasl_bodies(b"".join(script.connection.take_output()))[-1]
+    outcome = sasl_bodies(b"".join(script.connection.drain_output()))[-1]
     assert isinstance(outcome, SaslOutcome)
     assert outcome.outcome == 1
     assert script.connection.is_closed
@@ -98,14 +98,14 @@ def test_a_second_sasl_header_ends_the_connection_after_the_right_one() -> None:
     script = Script()
     script.log_in()
     script.give(SASL_HEADER)
-    assert b"".join(script.connection.take_output()).endswith(AMQP_HEADER)
+    assert b"".join(script.connection.drain_output()).endswith(AMQP_HEADER)
     assert script.connection.is_closed
 
 
 def test_http_on_the_port_is_answered_with_our_header() -> None:
     script = Script()
     script.give(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert b"".join(script.connection.take_output()) == SASL_HEADER
+    assert b"".join(script.connection.drain_output()) == SASL_HEADER
     assert script.connection.is_closed
 
 
@@ -115,7 +115,7 @@ def test_a_plain_header_needs_no_sasl_unless_it_is_required() -> None:
     assert [type(event) for event in script.events] == [ConnectionOpened]
     strict = Script(options=ConnectionOptions("us", sasl_mechanisms=["PLAIN"], is_sasl_required=True))
     strict.give(AMQP_HEADER + encode_frame(0, Open("raw")))
-    assert b"".join(strict.connection.take_output()) == SASL_HEADER
+    assert b"".join(strict.connection.drain_output()) == SASL_HEADER
     assert strict.connection.is_closed
 
 
@@ -126,17 +126,17 @@ def test_a_sasl_frame_is_small() -> None:
 
 
 def test_a_client_picks_its_mechanism_and_opens_when_it_is_let_in() -> None:
-    wire = Wire()
+    wire = WirePair()
     wire.open()
-    assert wire.client.take(SaslFinished).code == 0
-    assert wire.client.take(ConnectionOpened).open.container_id == "server"
-    assert wire.server.take(ConnectionOpened).open.container_id == "client"
+    assert wire.client.pop(SaslFinished).code == 0
+    assert wire.client.pop(ConnectionOpened).open.container_id == "server"
+    assert wire.server.pop(ConnectionOpened).open.container_id == "client"
 
 
 def test_a_client_without_a_common_mechanism_gives_up() -> None:
-    wire = Wire(client=ConnectionOptions("client", sasl_mechanisms=["SCRAM-SHA-256"]))
+    wire = WirePair(client=ConnectionOptions("client", sasl_mechanisms=["SCRAM-SHA-256"]))
     wire.open()
-    assert condition(wire.client.take(ConnectionClosed).error) == "amqp:unauthorized-access"
+    assert condition(wire.client.pop(ConnectionClosed).error) == "amqp:unauthorized-access"
 
 
 def test_a_client_that_is_refused_is_told_the_code() -> None:

@@ -195,7 +195,7 @@ def test_withdrawn_deliveries_leave_no_gap_in_the_ids() -> None:
     two.send(b"2a", b"", False)
     one.send(b"1c", b"", False)
     two.send(b"2b", b"", False)
-    assert one.take_unsent() == [b"1b", b"1c"]
+    assert one.drain_unsent() == [b"1b", b"1c"]
     assert one.unsent == 0
     assert one.credit == 9
     assert one.delivery_count == 1
@@ -215,8 +215,8 @@ def test_a_link_that_goes_keeps_the_tags_that_never_left() -> None:
     for tag in (b"a", b"b", b"c"):
         link.send(tag, b"", False)
     script.frame(0, Detach(0, True))
-    assert link.take_unsent() == [b"b", b"c"]
-    assert link.take_unsent() == []
+    assert link.drain_unsent() == [b"b", b"c"]
+    assert link.drain_unsent() == []
     script.hear()
     script.frame(0, Flow(1, 10, 0, WINDOW))
     assert not transfers(script)
@@ -229,7 +229,7 @@ def test_a_session_that_goes_keeps_the_tags_that_never_left() -> None:
     for tag in (b"a", b"b", b"c"):
         link.send(tag, b"", False)
     script.frame(0, End())
-    assert link.take_unsent() == [b"b", b"c"]
+    assert link.drain_unsent() == [b"b", b"c"]
 
 
 def test_a_delivery_cut_off_by_a_detach_is_not_continued() -> None:
@@ -239,7 +239,7 @@ def test_a_delivery_cut_off_by_a_detach_is_not_continued() -> None:
     link.send(b"large", bytes(2_000), False)
     assert len(transfers(script)) == 1
     link.detach()
-    assert link.take_unsent() == []
+    assert link.drain_unsent() == []
     script.hear()
     script.frame(0, Flow(1, 10, 0, WINDOW))
     assert not transfers(script)

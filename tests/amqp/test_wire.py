@@ -23,7 +23,7 @@ from spillway.amqp.events import (
 )
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import ACCEPTED, Modified, Rejected, Source, Target
-from spillway.testing.wire import Wire, client_options, server_options
+from spillway.testing.wire import WirePair, client_options, server_options
 from tests.amqp.script import condition
 
 LAST = (1 << 32) - 1
@@ -31,38 +31,38 @@ LAST = (1 << 32) - 1
 
 def opened(
     client: ConnectionOptions | None = None, server: ConnectionOptions | None = None, chunk_bytes: int = 0
-) -> Wire:
-    wire = Wire(client, server, chunk_bytes=chunk_bytes)
+) -> WirePair:
+    wire = WirePair(client, server, chunk_bytes=chunk_bytes)
     wire.open()
     return wire
 
 
-def client_sends(wire: Wire, credit: int, initial_delivery_count: int = 0) -> tuple[Link, Link]:
+def client_sends(wire: WirePair, credit: int, initial_delivery_count: int = 0) -> tuple[Link, Link]:
     """A link from client to server: the client's end and the server's."""
     session = wire.client.connection.begin()
     sender = session.attach_sender(
         "up", Source("client"), Target("queue"), initial_delivery_count=initial_delivery_count
     )
     wire.pump()
-    receiver = wire.server.take(AttachRequested).link
+    receiver = wire.server.pop(AttachRequested).link
     receiver.accept(Source("client"), Target("queue"), max_message_size=1 << 20)
     receiver.grant(credit)
     wire.pump()
-    assert wire.client.take(LinkAttached).link is sender
+    assert wire.client.pop(LinkAttached).link is sender
     return sender, receiver
 
 
-def server_sends(wire: Wire, credit: int) -> tuple[Link, Link]:
+def server_sends(wire: WirePair, credit: int) -> tuple[Link, Link]:
     """A link from server to client: the server's end and the client's."""
     session = wire.client.connection.begin()
     receiver = session.attach_receiver("down", Source("queue"), Target("client"), rcv_settle_mode=1)
     receiver.grant(credit)
     wire.pump()
-    sender = wire.server.take(AttachRequested).link
+    sender = wire.server.pop(AttachRequested).link
     sender.accept(Source("queue"), Target("client"))
     wire.pump()
-    assert wire.client.take(LinkAttached).link is receiver
-    wire.server.take_all(FlowReceived)
+    assert wire.client.pop(LinkAttached).link is receiver
+    wire.server.pop_all(FlowReceived)
     return sender, receiver
 
 
@@ -72,11 +72,11 @@ def test_a_send_and_its_outcome() -> None:
     assert sender.credit == 10
     sender.send(b"tag", b"hello", False)
     wire.pump()
-    received = wire.server.take(TransferReceived)
+    received = wire.server.pop(TransferReceived)
     assert (received.link, received.tag, received.payload) == (receiver, b"tag", b"hello")
     receiver.session.settle(received.delivery_id, ACCEPTED)
     wire.pump()
-    outcome = wire.client.take(DispositionReceived)
+    outcome = wire.client.pop(DispositionReceived)
     assert [delivery.tag for delivery in outcome.deliveries] == [b"tag"]
     assert outcome.settled
     assert outcome.state == ACCEPTED
@@ -89,7 +89,7 @@ def test_a_refused_send_brings_its_error() -> None:
     wire.pump()
     receiver.session.settle(0, Rejected(AmqpError("amqp:link:message-size-exceeded", "too large", {"max": 1})))
     wire.pump()
-    state = wire.client.take(DispositionReceived).state
+    state = wire.client.pop(DispositionReceived).state
     assert isinstance(state, Rejected)
     assert condition(state.error) == "amqp:link:message-size-exceeded"
 
@@ -100,15 +100,15 @@ def test_a_delivery_is_settled_by_the_echo_of_what_was_asked() -> None:
     assert sender.credit == 5
     sender.send(b"lock", b"message", False)
     wire.pump()
-    received = wire.client.take(TransferReceived)
+    received = wire.client.pop(TransferReceived)
     receiver.session.dispose(received.delivery_id, Modified(True, False))
     wire.pump()
-    asked = wire.server.take(DispositionReceived)
+    asked = wire.server.pop(DispositionReceived)
     assert not asked.settled
     assert asked.state is not None
     sender.session.settle_sent(asked.deliveries[0].delivery_id, asked.state)
     wire.pump()
-    echo = wire.client.take(IncomingSettled)
+    echo = wire.client.pop(IncomingSettled)
     assert (echo.first, echo.last, echo.state) == (0, 0, Modified(True, False))
     assert not sender.session.outgoing.unsettled
 
@@ -122,7 +122,7 @@ def test_a_large_message_crosses_in_many_frames(chunk_bytes: int) -> None:
     sender.send(b"large", payload, False, 7)
     sender.send(b"small", b"", True)
     wire.pump()
-    large, little = wire.server.take_all(TransferReceived)
+    large, little = wire.server.pop_all(TransferReceived)
     assert (large.payload, large.message_format, large.settled) == (payload, 7, False)
     assert (little.payload, little.settled) == (b"", True)
 
@@ -137,12 +137,12 @@ def test_a_window_of_2048_is_respected_and_reopened() -> None:
     assert sender.unsent == 5_000 - 2_048
     assert sender.session.window == 0
     wire.carry(wire.server, wire.client)
-    assert len(wire.client.take_all(TransferReceived)) == 2_048
+    assert len(wire.client.pop_all(TransferReceived)) == 2_048
     wire.pump()
-    assert len(wire.client.take_all(TransferReceived)) == 5_000 - 2_048
-    assert len(wire.server.take_all(WindowOpened)) == 1
+    assert len(wire.client.pop_all(TransferReceived)) == 5_000 - 2_048
+    assert len(wire.server.pop_all(WindowOpened)) == 1
     assert (sender.unsent, sender.credit, receiver.credit_left) == (0, 5_000, 5_000)
-    assert not wire.client.take_all(SessionEnded), "the window was never overrun"
+    assert not wire.client.pop_all(SessionEnded), "the window was never overrun"
 
 
 def test_credit_and_ids_wrap() -> None:
@@ -153,14 +153,14 @@ def test_credit_and_ids_wrap() -> None:
         while sender.credit > 0:
             sender.send(b"t", b"m", False)
         wire.pump()
-        for received in wire.server.take_all(TransferReceived):
+        for received in wire.server.pop_all(TransferReceived):
             receiver.session.settle(received.delivery_id, ACCEPTED)
         receiver.grant(10)
         wire.pump()
     assert sender.delivery_count == (LAST - 3 + 30) & LAST
     assert receiver.delivery_count == sender.delivery_count
     assert sender.credit == 10
-    assert sum(len(event.deliveries) for event in wire.client.take_all(DispositionReceived)) == 30
+    assert sum(len(event.deliveries) for event in wire.client.pop_all(DispositionReceived)) == 30
     assert not sender.session.outgoing.unsettled
 
 
@@ -169,13 +169,13 @@ def test_drain() -> None:
     sender, receiver = server_sends(wire, 0)
     receiver.grant(100, drain=True)
     wire.pump()
-    asked = wire.server.take(FlowReceived)
+    asked = wire.server.pop(FlowReceived)
     assert asked.drain
     sender.send(b"a", b"m", True)
     sender.drained()
     wire.pump()
-    wire.client.take(TransferReceived)
-    assert wire.client.take(FlowReceived).drain
+    wire.client.pop(TransferReceived)
+    assert wire.client.pop(FlowReceived).drain
     assert (receiver.credit_left, sender.credit) == (0, 0)
     assert receiver.delivery_count == sender.delivery_count == 100
     receiver.grant(5)
@@ -188,23 +188,23 @@ def test_detach_end_and_close_from_either_side() -> None:
     sender, receiver = client_sends(wire, 1)
     sender.detach()
     wire.pump()
-    detached = wire.server.take(LinkDetached)
+    detached = wire.server.pop(LinkDetached)
     assert (detached.link, detached.error, detached.closed) == (receiver, None, True)
-    assert wire.client.take(DetachConfirmed).link is sender
+    assert wire.client.pop(DetachConfirmed).link is sender
 
     other = wire.client.connection.begin()
     wire.pump()
-    wire.server.take_all(SessionBegun)[-1].session.end(AmqpError("amqp:internal-error", "no more"))
+    wire.server.pop_all(SessionBegun)[-1].session.end(AmqpError("amqp:internal-error", "no more"))
     wire.pump()
-    ended = wire.client.take(SessionEnded)
+    ended = wire.client.pop(SessionEnded)
     assert ended.session is other
     assert condition(ended.error) == "amqp:internal-error"
-    wire.server.take(EndConfirmed)
+    wire.server.pop(EndConfirmed)
 
     wire.client.connection.close()
     wire.pump()
-    assert wire.server.take(ConnectionClosed).error is None
-    assert wire.client.take(ConnectionClosed).error is None
+    assert wire.server.pop(ConnectionClosed).error is None
+    assert wire.client.pop(ConnectionClosed).error is None
     assert wire.client.connection.is_closed and wire.server.connection.is_closed
 
 
@@ -212,13 +212,13 @@ def test_a_refused_link() -> None:
     wire = opened()
     link = wire.client.connection.begin().attach_receiver("r", Source("nowhere"), Target("t"))
     wire.pump()
-    wire.server.take(AttachRequested).link.refuse(AmqpError("amqp:not-found", "no such entity"))
+    wire.server.pop(AttachRequested).link.refuse(AmqpError("amqp:not-found", "no such entity"))
     wire.pump()
-    detached = wire.client.take(LinkDetached)
+    detached = wire.client.pop(LinkDetached)
     assert detached.link is link
     assert condition(detached.error) == "amqp:not-found"
-    assert not wire.client.take_all(LinkAttached)
-    wire.server.take(DetachConfirmed)
+    assert not wire.client.pop_all(LinkAttached)
+    wire.server.pop(DetachConfirmed)
 
 
 def test_handles_and_channels_are_used_again() -> None:
@@ -234,16 +234,16 @@ def test_handles_and_channels_are_used_again() -> None:
 
 
 def test_everything_may_be_asked_for_before_the_server_answers() -> None:
-    wire = Wire()
+    wire = WirePair()
     wire.client.connection.open()
     session = wire.client.connection.begin()
     receiver = session.attach_receiver("r", Source("q"), Target("t"))
     receiver.grant(3)
     wire.pump()
-    link = wire.server.take(AttachRequested).link
+    link = wire.server.pop(AttachRequested).link
     assert link.credit == 3
     link.accept(Source("q"), Target("t"))
-    assert wire.server.take(FlowReceived).link is link
+    assert wire.server.pop(FlowReceived).link is link
 
 
 def test_heartbeats_pass_both_ways_and_silence_ends_it() -> None:
@@ -256,7 +256,7 @@ def test_heartbeats_pass_both_ways_and_silence_ends_it() -> None:
     assert not wire.server.connection.is_closed
     wire.advance(20_000)  # the cable is cut: nothing is carried
     assert wire.server.connection.is_closed
-    assert condition(wire.server.take(ConnectionClosed).error) == "amqp:resource-limit-exceeded"
+    assert condition(wire.server.pop(ConnectionClosed).error) == "amqp:resource-limit-exceeded"
 
 
 @settings(max_examples=40, deadline=None)
@@ -275,7 +275,7 @@ def test_whatever_is_sent_arrives_whole_and_in_order(
     for number, payload in enumerate(payloads):
         sender.send(bytes([number]), payload, False)
     wire.pump()
-    received = wire.client.take_all(TransferReceived)
+    received = wire.client.pop_all(TransferReceived)
     assert [(event.tag, event.payload) for event in received] == [
         (bytes([number]), payload) for number, payload in enumerate(payloads)
     ]
@@ -284,4 +284,4 @@ def test_whatever_is_sent_arrives_whole_and_in_order(
         receiver.session.settle(event.delivery_id, ACCEPTED)
     wire.pump()
     assert not sender.session.outgoing.unsettled
-    assert sum(len(event.deliveries) for event in wire.server.take_all(DispositionReceived)) == len(payloads)
+    assert sum(len(event.deliveries) for event in wire.server.pop_all(DispositionReceived)) == len(payloads)

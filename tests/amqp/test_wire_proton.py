@@ -60,11 +60,11 @@ class TinyBroker:
                 connection.receive(data, time.monotonic_ns() // 1_000_000)
                 with self.mutex:
                     self.answer(connection)
-                peer.sendall(b"".join(connection.take_output()))
+                peer.sendall(b"".join(connection.drain_output()))
             self.ended_well += 1
 
     def answer(self, connection: Connection) -> None:
-        events = connection.take_events()
+        events = connection.drain_events()
         while events:
             for event in events:
                 if isinstance(event, SaslRequested):
@@ -82,7 +82,7 @@ class TinyBroker:
                     event.link.session.settle(event.delivery_id, Rejected(error))
                 elif isinstance(event, DispositionReceived):
                     self.settled += len(event.deliveries)
-            events = connection.take_events()
+            events = connection.drain_events()
 
     def attach(self, link: Link) -> None:
         attach = link.attach

@@ -6,7 +6,7 @@ from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.message import Message
 from spillway.model.quotas import Quotas
 from spillway.model.settlement import Settlement
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 
 SENDER = 1
 RECEIVER = 2
@@ -14,7 +14,7 @@ OTHER_RECEIVER = 3
 DLQ_RECEIVER = 4
 
 
-class Line(Core):
+class Line(CoreHarness):
     """One queue `q`; sender link 1."""
 
     def __init__(self, settings: EntitySettings | None = None, quotas: Quotas | None = None) -> None:

@@ -9,7 +9,7 @@ from spillway.broker.effects import AccessChanged, Done, Effect, Failed
 from spillway.model.access import LISTEN, MANAGE, SEND, AccessBook, AccessRule
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, root_key
 from spillway.model.errors import ArgumentError
-from spillway.testing.core import Core
+from spillway.testing.core import CoreHarness
 
 ONE = base64.b64encode(b"1" * 32).decode()
 TWO = base64.b64encode(b"2" * 32).decode()
@@ -21,7 +21,7 @@ def ruled(*rules: AccessRule) -> EntitySettings:
     return settings
 
 
-class Ruled(Core):
+class Ruled(CoreHarness):
     """With a book that is kept as the server keeps it: from the store at a start, then by what the core says."""
 
     book: AccessBook
@@ -88,7 +88,7 @@ def test_a_name_is_known_as_long_as_some_rule_has_it(core: Ruled) -> None:
 
 
 def test_what_has_no_rules_says_nothing_of_them() -> None:
-    core = Core()
+    core = CoreHarness()
     said = core.apply(CreateEntity(1, QUEUE, "plain", EntitySettings()))
     said += core.apply(UpdateEntity(2, "plain", EntitySettings()), DeleteEntity(3, "plain"))
     assert not any(isinstance(effect, AccessChanged) for effect in said)

@@ -3,7 +3,7 @@
 import pytest
 
 from spillway.broker.commands import RenewLocks, UpdateDisposition
-from spillway.broker.effects import Deliver, Done, Failed, Settled
+from spillway.broker.effects import Deliver, Done, Failed, SettlementAnswered
 from spillway.model import limits
 from spillway.model.errors import ArgumentOutOfRange
 from spillway.model.message import Message, Overlay, unpack_overlay
@@ -21,7 +21,7 @@ def adding(kind: int, name: str, size: int = PIECE_BYTES) -> Settlement:
 
 
 def settle(line: Line, delivery: Deliver, settlement: Settlement) -> ArgumentOutOfRange | None:
-    (settled,) = [effect for effect in line.settle(delivery, settlement) if isinstance(effect, Settled)]
+    (settled,) = [effect for effect in line.settle(delivery, settlement) if isinstance(effect, SettlementAnswered)]
     assert settled.error is None or isinstance(settled.error, ArgumentOutOfRange)
     return settled.error
 

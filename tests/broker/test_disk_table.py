@@ -42,7 +42,7 @@ from spillway.broker.effects import (
     Renewed,
     Scheduled,
     SendSettled,
-    Settled,
+    SettlementAnswered,
 )
 from spillway.broker.queue import Queue
 from spillway.model import limits
@@ -205,13 +205,13 @@ def settle_each(line: Short, *settlements: Settlement) -> str:
     line.squeeze()
     verdicts = set()
     for settlement, delivery, other in zip(settlements, deliveries[:count], deliveries[count:], strict=True):
-        verdicts.add(verdict(line.settle(delivery, settlement), Settled))
+        verdicts.add(verdict(line.settle(delivery, settlement), SettlementAnswered))
         verdicts.add(verdict(line.apply(UpdateDisposition(1, "q", [other.lock_token], settlement)), Done))
     (found,) = verdicts
     if found == "refused":
         assert line.written() == []
         for delivery in deliveries:
-            assert verdict(line.settle(delivery, Settlement(COMPLETE)), Settled) == "done"
+            assert verdict(line.settle(delivery, Settlement(COMPLETE)), SettlementAnswered) == "done"
         assert line.counts() == (0, 0, 0)
     return found
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillway.broker.commands import CreateEntity, DeleteEntity, Detach, Peek, UpdateEntity
+from spillway.broker.commands import CreateEntity, DeleteEntity, DetachLink, Peek, UpdateEntity
 from spillway.broker.effects import Detached, Done, Failed, SendSettled
 from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.errors import (
@@ -81,7 +81,7 @@ def test_a_send_that_was_on_its_way_to_a_deleted_queue_is_refused_until_its_link
     assert (refused.to, refused.delivery_id) == (SENDER, line.delivery_id)
     assert isinstance(refused.error, EntityNotFound)
     assert line.send(message(b"asks for no answer"), is_settled=True) == []
-    (ended,) = line.apply(Detach(SENDER, refused.error))
+    (ended,) = line.apply(DetachLink(SENDER, refused.error))
     assert isinstance(ended, Detached)
     assert (ended.to, ended.error) == (SENDER, refused.error)
     assert line.send(message(b"too late")) == []

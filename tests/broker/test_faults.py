@@ -8,11 +8,11 @@ from spillway.broker.commands import (
     AttachSender,
     CreateEntity,
     Credit,
-    Detach,
+    DetachLink,
+    InjectFault,
     ListFaults,
     ListRules,
     Peek,
-    PlantFault,
     RemoveFaults,
     RenewLocks,
     RenewSession,
@@ -37,7 +37,7 @@ from spillway.broker.effects import (
     Restarted,
     Scheduled,
     SendSettled,
-    Settled,
+    SettlementAnswered,
     Swallowed,
 )
 from spillway.broker.faults import Dice
@@ -62,7 +62,7 @@ DONE = Settlement(COMPLETE)
 
 
 def plant(line: Line, fault: Fault) -> FaultReport:
-    (listed,) = [said for said in line.apply(PlantFault(600, fault)) if isinstance(said, FaultsListed)]
+    (listed,) = [said for said in line.apply(InjectFault(600, fault)) if isinstance(said, FaultsListed)]
     return listed.reports[0]
 
 
@@ -84,7 +84,7 @@ def inside(line: Line, request: Request) -> list[Effect]:
 
 def error_in(effects: list[Effect]) -> BrokerError | None:
     (said,) = effects
-    assert isinstance(said, (SendSettled, Settled, Refused, Failed, Detached)), said
+    assert isinstance(said, (SendSettled, SettlementAnswered, Refused, Failed, Detached)), said
     return said.error
 
 
@@ -215,7 +215,7 @@ def test_faults_are_gone_after_a_restart_of_the_broker(line: Line) -> None:
 def test_there_is_a_limit_and_what_is_over_does_not_count(line: Line) -> None:
     for _ in range(limits.FAULTS_MAX):
         plant(line, Fault("server-busy", "nobody", ["send"]))
-    error = error_in(line.apply(PlantFault(600, Fault("drop"))))
+    error = error_in(line.apply(InjectFault(600, Fault("drop"))))
     assert isinstance(error, QuotaExceeded)
     assert "1000 faults planted, the most it may have" in error.description
     remove(line)
@@ -280,7 +280,7 @@ def test_one_deaf_receiver_leaves_the_message_to_the_others(line: Line) -> None:
     line.send(message(b"b"))
     assert bodies(delivered(line.apply(Credit(RECEIVER, 50, False)))) == []
     line.send(message(b"c"))
-    line.apply(Detach(OTHER_RECEIVER))
+    line.apply(DetachLink(OTHER_RECEIVER))
     line.send(message(b"d"))
     assert [report.state for report in reports(line)] == ["spent"]
     assert bodies(delivered(line.step(9_000))) == [b"d"], "its time is up: it hears again"
@@ -290,8 +290,8 @@ def test_a_deaf_receiver_that_leaves_is_forgotten(line: Line) -> None:
     plant(line, Fault("timeout", "q", ["receive"], count=1))
     line.attach()
     line.credit(1)
-    line.apply(Detach(RECEIVER))
-    assert not line.namespace.faulting.faults.by_number[1].deaf
+    line.apply(DetachLink(RECEIVER))
+    assert not line.namespace.faulting.faults.by_number[1].muted
     remove(line)
 
 
@@ -299,7 +299,7 @@ def test_a_receiver_that_waits_is_struck_when_the_fault_is_planted(line: Line) -
     line.attach()
     line.attach(OTHER_RECEIVER)
     line.credit(1)
-    said = line.apply(PlantFault(600, Fault("server-busy", "q", ["receive"])))
+    said = line.apply(InjectFault(600, Fault("server-busy", "q", ["receive"])))
     assert [(one.to, type(one.error)) for one in said if isinstance(one, Detached)] == [(RECEIVER, ServerBusy)]
     assert isinstance(error_in(line.credit(1, OTHER_RECEIVER)), ServerBusy)
 
@@ -357,7 +357,7 @@ def test_the_lock_of_a_session_is_lost_with_the_link_that_holds_it() -> None:
     (delivery,) = delivered(line.apply(Credit(RECEIVER, 1, False)))
     plant(line, Fault("lock-lost", "q", count=1))
     settled, detached = line.settle(delivery, DONE)
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, SettlementAnswered)
     assert isinstance(settled.error, SessionLockLost)
     assert isinstance(detached, Detached)
     assert isinstance(detached.error, SessionLockLost)
@@ -425,7 +425,7 @@ def test_every_operation_can_be_slow(line: Line) -> None:
     assert line.apply(Schedule(605, "q", [message(b"x", scheduled_ms=line.now_ms + 9_999)], 1)) == []
     line.step(100)
     said = line.step(400)
-    assert [type(one) for one in said] == [Settled, Attached, Messages, Done, Scheduled]
+    assert [type(one) for one in said] == [SettlementAnswered, Attached, Messages, Done, Scheduled]
     assert line.namespace.next_due_ms() > line.now_ms, "the schedule"
 
 
@@ -462,7 +462,7 @@ def test_an_entity_that_restarts_ends_its_links_and_loses_its_locks_then_is_slow
     line.send(message(b"a"))
     line.attach()
     (delivery,) = line.receive()
-    said = line.apply(PlantFault(600, Fault("restart", "q", duration_ms=10_000, delay_ms=300)))
+    said = line.apply(InjectFault(600, Fault("restart", "q", duration_ms=10_000, delay_ms=300)))
     ended = [one for one in said if isinstance(one, Detached)]
     assert sorted(one.to for one in ended) == [SENDER, RECEIVER]
     assert {type(one.error) for one in ended} == {DetachForced}
@@ -484,9 +484,9 @@ def test_a_namespace_that_restarts_closes_every_connection_and_may_refuse_for_a_
     line.send(message(b"a"))
     line.attach()
     line.receive()
-    said = line.apply(PlantFault(600, Fault("restart", duration_ms=10_000)))
+    said = line.apply(InjectFault(600, Fault("restart", duration_ms=10_000)))
     assert [type(one) for one in said] == [Restarted, FaultsListed]
-    line.apply(Detach(SENDER), Detach(RECEIVER))
+    line.apply(DetachLink(SENDER), DetachLink(RECEIVER))
     error = error_in(line.attach())
     assert error is not None
     assert error.condition == "amqp:internal-error"

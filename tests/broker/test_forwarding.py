@@ -44,7 +44,7 @@ from spillway.model.errors import ArgumentError, NotAllowed
 from spillway.model.message import Message, StoredMessage
 from spillway.model.records import MessageAdded, MessageMoved, MessageRemoved
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, Settlement
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 
 SENDER = 1
 RECEIVER = 2
@@ -58,7 +58,7 @@ def forwards(to: str = "", dead_letters_to: str = "", status: str = STATUS_ACTIV
     return settings
 
 
-class Chain(Core):
+class Chain(CoreHarness):
     """A namespace to make queues in that pass messages on."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from spillway.broker.commands import (
     CreateEntity,
     Credit,
     Describe,
-    Detach,
+    DetachLink,
     ListRules,
     Peek,
     Schedule,
@@ -23,7 +23,7 @@ from spillway.broker.effects import Descriptions, Detached, Report, Scheduled
 from spillway.model import limits
 from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings
 from spillway.model.rules import Rule, TrueFilter
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 
 TEN_MINUTES_MS = 600_000
 SUB = "t/Subscriptions/s"
@@ -35,7 +35,7 @@ def temporary(idle_ms: int = TEN_MINUTES_MS) -> EntitySettings:
     return settings
 
 
-class Idle(Core):
+class Idle(CoreHarness):
     """A temporary queue `q` (sender 1), and a topic `t` (sender 2) with a temporary subscription `s`."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def test_an_attached_receiver_keeps_a_queue_and_its_end_begins_the_time(idle: Id
     idle.apply(AttachReceiver(3, "q", False), Credit(3, 10, False))
     idle.step(5 * TEN_MINUTES_MS + 1_234)
     assert idle.namespace.exists("q")
-    idle.apply(Detach(3))
+    idle.apply(DetachLink(3))
     idle.step(TEN_MINUTES_MS - 1)
     assert idle.namespace.exists("q")
     idle.step(1)

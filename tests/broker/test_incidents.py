@@ -18,7 +18,7 @@ from spillway.broker.commands import (
     Credit,
     DeleteEntity,
     Describe,
-    Detach,
+    DetachLink,
     Peek,
     Schedule,
     Send,
@@ -38,7 +38,7 @@ from spillway.broker.effects import (
     Refused,
     Report,
     SendSettled,
-    Settled,
+    SettlementAnswered,
 )
 from spillway.broker.forwarding import RETRY_MS
 from spillway.broker.incidents import REPORTS_MAX, WAIT_MS, WAIT_MS_MAX
@@ -48,7 +48,7 @@ from spillway.model.errors import BrokerError, EntityAlreadyExists, InternalErro
 from spillway.model.message import Message, StoredMessage
 from spillway.model.records import Counters, EntityPut, Turn
 from spillway.model.settlement import COMPLETE, Settlement
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 
 ILL: Any = None  # of a kind that nothing here expects
 SICK: Any = object()  # where nothing is expected sometimes
@@ -59,7 +59,7 @@ NEIGHBOUR = 3
 ASKED = 4
 
 
-class House(Core):
+class House(CoreHarness):
     """Queues `q` and `neighbour`, a topic with two subscriptions; links that stay."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class House(Core):
         link_id = self.number()
         said = self.apply(AttachSender(link_id, path), Send(link_id, 7, list(messages), False, 10))
         (settled,) = [effect for effect in said if isinstance(effect, SendSettled)]
-        self.apply(Detach(link_id))
+        self.apply(DetachLink(link_id))
         return settled.error
 
     def locked(self, path: str) -> Deliver:
@@ -125,7 +125,11 @@ def numbers_of(counters: Counters) -> tuple[int, ...]:
 
 
 def errors_of(said: list[Effect]) -> list[BrokerError]:
-    answers = [e.error for e in said if isinstance(e, (SendSettled, Settled, Failed, Refused)) and e.error is not None]
+    answers = [
+        e.error
+        for e in said
+        if isinstance(e, (SendSettled, SettlementAnswered, Failed, Refused)) and e.error is not None
+    ]
     assert all(isinstance(error, InternalError) and "incident test-" in error.description for error in answers)
     return answers
 
@@ -207,7 +211,7 @@ def spoil_attaching(house: House) -> list[Command]:
 def spoil_detaching(house: House) -> list[Command]:
     house.apply(AttachReceiver(RECEIVER, "q", False))
     house.queue("q").owners.append(ILL)
-    return [Detach(RECEIVER)]
+    return [DetachLink(RECEIVER)]
 
 
 def spoil_credit(house: House) -> list[Command]:
@@ -378,7 +382,7 @@ def test_faults_that_come_with_every_command_do_not_fill_the_log(house: House) -
     reports = 0
     for _ in range(5 * REPORTS_MAX):
         house.apply(AttachSender(SENDER, "q"))
-        reports += sum(isinstance(e, Report) for e in house.apply(Send(SENDER, 1, [ILL], False, 1), Detach(SENDER)))
+        reports += sum(isinstance(e, Report) for e in house.apply(Send(SENDER, 1, [ILL], False, 1), DetachLink(SENDER)))
     assert reports <= REPORTS_MAX
     (answer,) = house.apply(Describe(61, "neighbour"))
     assert isinstance(answer, Descriptions)

@@ -18,7 +18,7 @@ from spillway.broker.commands import (
     CreateEntity,
     Credit,
     DeleteEntity,
-    Detach,
+    DetachLink,
     GetSessionState,
     ListRules,
     ListSessions,
@@ -46,7 +46,7 @@ from spillway.model.ledger import KIND_NAMES, MANAGEMENT, NAMESPACE_ENTITY, UNIT
 from spillway.model.records import Turn
 from spillway.model.rules import default_rule
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 from tests.broker.line import OTHER_RECEIVER, RECEIVER, SENDER, Line, delivered
 
 BEFORE_ALL = (-1, "", -1)
@@ -55,14 +55,14 @@ MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 
 
-def rows(core: Core) -> list[LedgerRow]:
+def rows(core: CoreHarness) -> list[LedgerRow]:
     (page,) = core.apply(ReadLedger(990, 0, FOR_EVER, BEFORE_ALL, 1_000))
     assert isinstance(page, LedgerPage)
     assert page.after is None
     return page.rows
 
 
-def counted(core: Core) -> dict[tuple[str, str], tuple[int, int, int]]:
+def counted(core: CoreHarness) -> dict[tuple[str, str], tuple[int, int, int]]:
     """(entity, kind): operations, units, bytes."""
     totals = Totals()
     for row in rows(core):
@@ -73,12 +73,12 @@ def counted(core: Core) -> dict[tuple[str, str], tuple[int, int, int]]:
     }
 
 
-def kinds(core: Core, entity: str = "q") -> dict[str, int]:
+def kinds(core: CoreHarness, entity: str = "q") -> dict[str, int]:
     """Operations of one entity, by kind."""
     return {kind: numbers[0] for (path, kind), numbers in counted(core).items() if path == entity}
 
 
-def turn_of(core: Core, *commands: Command) -> Turn:
+def turn_of(core: CoreHarness, *commands: Command) -> Turn:
     """What one step alone would have remembered."""
     turn = core.namespace.apply(list(commands), core.now_ms).turn
     core.ticket += 1
@@ -90,7 +90,7 @@ def saved(turn: Turn) -> dict[str, int]:
     """The one tally that a turn brings: operations by kind."""
     (packed,) = turn.tallies.values()
     rows: list[LedgerRow] = []
-    unpack_tally("q", 1, packed).take(rows)
+    unpack_tally("q", 1, packed).drain(rows)
     return {KIND_NAMES[row.kind]: row.operations for row in rows}
 
 
@@ -143,7 +143,7 @@ def test_every_delivery_counts_in_both_modes(line: Line) -> None:
 
 
 def test_a_topic_is_charged_for_the_send_and_its_subscriptions_for_what_is_received() -> None:
-    core = Core()
+    core = CoreHarness()
     core.apply(CreateEntity(1, TOPIC, "t", EntitySettings()))
     for name in ("one", "two"):
         core.apply(CreateEntity(2, SUBSCRIPTION, f"t/Subscriptions/{name}", EntitySettings()))
@@ -168,14 +168,14 @@ def test_an_entity_that_goes_by_itself_leaves_its_rows() -> None:
     settings.auto_delete_ms = 5 * MINUTE_MS
     line = Line(settings)
     line.send(message(b"abc"))
-    line.apply(Detach(SENDER))
+    line.apply(DetachLink(SENDER))
     line.step(30 * MINUTE_MS)
     assert not line.namespace.exists("q")
     assert counted(line) == {("q", "send"): (1, 1, 3)}
 
 
 def test_every_hop_of_a_forwarded_message_is_a_send_where_it_arrives() -> None:
-    core = Core()
+    core = CoreHarness()
     onward = EntitySettings()
     onward.forward_to = "end"
     core.apply(CreateEntity(1, QUEUE, "end", EntitySettings()), CreateEntity(2, QUEUE, "middle", onward))
@@ -305,7 +305,7 @@ def test_credit_that_is_given_again_and_again_counts_every_call_once_it_is_over(
     calls.ask(10, ASKS_AGAIN)
     assert calls.empty == 1
     calls.ask(10, ASKS_AGAIN)
-    calls.apply(Detach(RECEIVER))
+    calls.apply(DetachLink(RECEIVER))
     assert calls.empty == 3
     assert counted(calls)["q", "empty_receive"] == (3, 3, 0)
 
@@ -316,7 +316,7 @@ def test_a_call_that_got_a_message_is_not_empty_however_much_credit_is_left() ->
     calls.send()
     calls.ask(11, ASKS_MORE)
     calls.send()
-    calls.apply(Detach(RECEIVER))
+    calls.apply(DetachLink(RECEIVER))
     assert calls.empty == 0
 
 
@@ -325,7 +325,7 @@ def test_the_call_after_the_one_that_got_a_message_is_a_call_of_its_own() -> Non
     calls.ask(10, ASKS_MORE)
     calls.send()
     calls.ask(11, ASKS_MORE)
-    calls.apply(Detach(RECEIVER))
+    calls.apply(DetachLink(RECEIVER))
     assert calls.empty == 1
 
 
@@ -333,7 +333,7 @@ def test_more_credit_for_a_call_that_still_waits_is_not_another_call() -> None:
     calls = Calls()
     for limit in range(1, 6):
         calls.ask(limit, ASKS_MORE)
-    calls.apply(Detach(RECEIVER))
+    calls.apply(DetachLink(RECEIVER))
     assert calls.empty == 1
 
 
@@ -343,7 +343,7 @@ def test_a_drain_ends_the_call_and_the_link_may_go_then() -> None:
         calls.ask(limit, ASKS_MORE)
         assert [type(effect) for effect in calls.ask(limit, NOT_ASKED, drains=True)] == [Drained]
         assert calls.empty == limit
-    calls.apply(Detach(RECEIVER))
+    calls.apply(DetachLink(RECEIVER))
     assert calls.empty == 3
 
 
@@ -371,7 +371,7 @@ def test_a_call_that_begins_before_the_drain_of_the_last_one_is_answered_is_not_
     assert calls.empty == 0
     calls.send()
     assert kinds(calls)["receive"] == 2
-    calls.apply(Detach(RECEIVER))
+    calls.apply(DetachLink(RECEIVER))
     assert calls.empty == 0
 
 
@@ -380,7 +380,7 @@ def test_credit_taken_back_ends_the_call() -> None:
     calls.ask(5, ASKS_MORE)
     calls.ask(0, ASKS_NOTHING)
     assert calls.empty == 1
-    calls.apply(Detach(RECEIVER))
+    calls.apply(DetachLink(RECEIVER))
     assert calls.empty == 1
 
 
@@ -390,13 +390,13 @@ def test_a_limit_that_we_move_ourselves_is_no_call() -> None:
     calls.ask(0, NOT_ASKED)
     calls.ask(5, NOT_ASKED)
     assert calls.empty == 0
-    calls.apply(Detach(RECEIVER))
+    calls.apply(DetachLink(RECEIVER))
     assert calls.empty == 1
 
 
 def test_a_link_that_never_asked_leaves_no_empty_receive() -> None:
     calls = Calls()
-    calls.apply(Detach(RECEIVER))
+    calls.apply(DetachLink(RECEIVER))
     assert calls.empty == 0
 
 
@@ -411,15 +411,17 @@ def test_a_call_that_waits_when_its_queue_is_deleted_is_over() -> None:
 
 
 @pytest.fixture
-def talks() -> Core:
-    core = Core()
+def talks() -> CoreHarness:
+    core = CoreHarness()
     settings = EntitySettings()
     settings.requires_session = True
     core.apply(CreateEntity(900, QUEUE, "q", settings), AttachSender(SENDER, "q"))
     return core
 
 
-def test_accepting_reading_setting_and_listing_are_session_operations_and_renewing_is_renewing(talks: Core) -> None:
+def test_accepting_reading_setting_and_listing_are_session_operations_and_renewing_is_renewing(
+    talks: CoreHarness,
+) -> None:
     talks.apply(AttachReceiver(RECEIVER, "q", False, SessionWish("s", 0)))
     talks.apply(SetSessionState(1, "q", "s", b"x" * (UNIT_BYTES + 1)))
     talks.apply(GetSessionState(2, "q", "s"))
@@ -429,33 +431,33 @@ def test_accepting_reading_setting_and_listing_are_session_operations_and_renewi
     assert counted(talks) == {("q", "session"): (5, 7, 2 * (UNIT_BYTES + 1)), ("q", "renew"): (1, 1, 0)}
 
 
-def test_a_state_read_from_the_store_counts_like_one_that_is_known(talks: Core) -> None:
+def test_a_state_read_from_the_store_counts_like_one_that_is_known(talks: CoreHarness) -> None:
     talks.apply(AttachReceiver(RECEIVER, "q", False, SessionWish("s", 0)))
     talks.apply(SetSessionState(1, "q", "s", b"four"))
-    talks.apply(Detach(RECEIVER))
+    talks.apply(DetachLink(RECEIVER))
     talks.apply(AttachReceiver(OTHER_RECEIVER, "q", False, SessionWish("s", 0)))
     talks.apply(GetSessionState(2, "q", "s"))
     assert counted(talks) == {("q", "session"): (4, 4, 8)}
 
 
-def test_waiting_for_the_next_session_in_vain_is_an_empty_receive(talks: Core) -> None:
+def test_waiting_for_the_next_session_in_vain_is_an_empty_receive(talks: CoreHarness) -> None:
     talks.apply(AttachReceiver(RECEIVER, "q", False, SessionWish(None, 1_000)))
     assert kinds(talks) == {}
     talks.step(1_000)
     assert kinds(talks) == {"empty_receive": 1}
     talks.apply(AttachReceiver(OTHER_RECEIVER, "q", False, SessionWish(None, 1_000)))
-    talks.apply(Detach(OTHER_RECEIVER))
+    talks.apply(DetachLink(OTHER_RECEIVER))
     assert kinds(talks) == {"empty_receive": 2}
 
 
-def test_a_session_that_is_lost_while_its_receiver_waits_ends_the_call(talks: Core) -> None:
+def test_a_session_that_is_lost_while_its_receiver_waits_ends_the_call(talks: CoreHarness) -> None:
     talks.apply(AttachReceiver(RECEIVER, "q", False, SessionWish("s", 0)))
     talks.apply(Credit(RECEIVER, 5, False, ASKS_MORE))
     talks.step(60_000)
     assert kinds(talks) == {"session": 1, "empty_receive": 1}
 
 
-def test_what_is_refused_about_a_session_is_not_counted(talks: Core) -> None:
+def test_what_is_refused_about_a_session_is_not_counted(talks: CoreHarness) -> None:
     talks.apply(GetSessionState(1, "q", "nobody's"), RenewSession(2, "q", "nobody's"))
     talks.apply(AttachReceiver(RECEIVER, "q", False, SessionWish("s", 0)))
     talks.apply(AttachReceiver(OTHER_RECEIVER, "q", False, SessionWish("s", 0)))
@@ -466,7 +468,7 @@ def test_what_is_refused_about_a_session_is_not_counted(talks: Core) -> None:
 
 
 def test_requests_of_clients_about_rules_are_management_and_those_behind_http_are_not() -> None:
-    core = Core()
+    core = CoreHarness()
     core.apply(CreateEntity(1, TOPIC, "t", EntitySettings()))
     core.apply(CreateEntity(2, SUBSCRIPTION, "t/Subscriptions/s", EntitySettings()))
     rule = default_rule(0)
@@ -503,12 +505,12 @@ def test_an_operation_of_the_administration_is_counted_where_it_was_asked_for(li
 
 def test_a_send_and_a_settlement_are_counted_in_the_turn_that_remembers_them(line: Line) -> None:
     turn = turn_of(line, Send(SENDER, 1, [message(b"abc")], False, 3))
-    assert turn.is_waited_for()
+    assert turn.needs_ack()
     assert saved(turn) == {"send": 1}
     line.attach()
     (delivery,) = line.receive()
     turn = turn_of(line, Settle(RECEIVER, 1, delivery.lock_token, Settlement(COMPLETE), False))
-    assert turn.is_waited_for()
+    assert turn.needs_ack()
     assert saved(turn) == {"send": 1, "receive": 1, "settle": 1}
 
 
@@ -521,7 +523,7 @@ def test_what_leaves_nothing_to_remember_waits_for_the_next_turn_that_does_or_fo
     assert line.namespace.has_counted()
     turn = turn_of(line, SaveLedger())
     assert saved(turn) == {"send": 2, "receive": 1}
-    assert not turn.is_waited_for()
+    assert not turn.needs_ack()
     assert not line.namespace.has_counted()
     assert turn_of(line, Credit(RECEIVER, 2, False)).is_empty()
     turn = turn_of(line, Send(SENDER, 1, [message()], False, 5))
@@ -588,7 +590,7 @@ def test_asking_for_the_ledger_counts_nothing_twice(line: Line) -> None:
 
 
 def test_rows_are_made_once_a_minute_and_a_few_hundred_a_second() -> None:
-    core = Core()
+    core = CoreHarness()
     count = WRITTEN_A_SECOND_MAX + 20
     core.apply(*[CreateEntity(number, QUEUE, f"q{number}", EntitySettings()) for number in range(count)])
     core.apply(*[AttachSender(10 + number, f"q{number}") for number in range(count)])
@@ -607,7 +609,7 @@ def test_whatever_happens_in_whatever_order_every_operation_is_counted_once() ->
     """Operations, seconds, minutes, days, crashes, deletions and readers at random; sends are counted beside it."""
     for seed in range(30):
         dice = random.Random(seed)
-        core = Core(now_ms=10 * DAY_MS)
+        core = CoreHarness(now_ms=10 * DAY_MS)
         sent: dict[str, int] = {}
         links: dict[str, int] = {}
         for step in range(200):
@@ -650,7 +652,7 @@ def test_changing_an_entity_loses_no_count(line: Line) -> None:
 # -- days ---------------------------------------------------------------------------------------------------------
 
 
-def sealed(core: Core, day: int) -> list[tuple[int, str, int]]:
+def sealed(core: CoreHarness, day: int) -> list[tuple[int, str, int]]:
     return [(row.minute, KIND_NAMES[row.kind], row.operations) for row in core.journal.days.rows(day)]
 
 
@@ -700,7 +702,7 @@ def test_an_idle_namespace_has_nothing_to_seal_and_sets_no_timer(line: Line) -> 
 
 
 def test_a_page_ends_where_it_was_asked_to_and_goes_on_behind_its_last_row() -> None:
-    core = Core()
+    core = CoreHarness()
     core.apply(*[CreateEntity(number, QUEUE, f"q{number}", EntitySettings()) for number in range(7)])
     core.apply(*[AttachSender(10 + number, f"q{number}") for number in range(7)])
     core.apply(*[Send(10 + number, 1, [message()], False, 5) for number in range(7)])

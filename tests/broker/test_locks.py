@@ -2,8 +2,8 @@
 
 import pytest
 
-from spillway.broker.commands import Detach, RenewLocks, Settle, Undelivered, UpdateDisposition, UpdateEntity
-from spillway.broker.effects import Done, Failed, Renewed, Settled
+from spillway.broker.commands import DetachLink, RenewLocks, Settle, Undelivered, UpdateDisposition, UpdateEntity
+from spillway.broker.effects import Done, Failed, Renewed, SettlementAnswered
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import MessageLockLost, NotAllowed
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
@@ -101,7 +101,7 @@ def test_a_completed_message_is_gone_for_good(line: Line) -> None:
     line.attach()
     (delivery,) = line.receive()
     (settled,) = line.settle(delivery, Settlement(COMPLETE))
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, SettlementAnswered)
     assert settled.error is None
     line.step(LOCK_MS * 2)
     line.restart()
@@ -117,7 +117,7 @@ def test_settling_after_the_lock_ended_fails_with_lock_lost(line: Line) -> None:
     line.step(LOCK_MS)
     for kind in (COMPLETE, ABANDON, DEFER, DEAD_LETTER):
         (settled,) = line.settle(delivery, Settlement(kind))
-        assert isinstance(settled, Settled)
+        assert isinstance(settled, SettlementAnswered)
         assert isinstance(settled.error, MessageLockLost)
 
 
@@ -128,7 +128,7 @@ def test_a_lock_that_ended_while_the_process_slept_is_lost_before_its_settlement
     (delivery,) = line.receive()
     line.now_ms += LOCK_MS + 30_000
     said = line.apply(Settle(RECEIVER, 1, delivery.lock_token, Settlement(COMPLETE), False))
-    errors = [effect.error for effect in said if isinstance(effect, Settled)]
+    errors = [effect.error for effect in said if isinstance(effect, SettlementAnswered)]
     assert isinstance(errors[0], MessageLockLost)
     assert line.namespace.directory.queues["q"].counters.active == 1
 
@@ -139,7 +139,7 @@ def test_the_same_lock_cannot_be_settled_twice(line: Line) -> None:
     (delivery,) = line.receive()
     line.settle(delivery, Settlement(COMPLETE))
     (second,) = line.settle(delivery, Settlement(COMPLETE))
-    assert isinstance(second, Settled)
+    assert isinstance(second, SettlementAnswered)
     assert isinstance(second.error, MessageLockLost)
 
 
@@ -154,7 +154,7 @@ def test_renewing_extends_the_lock_by_its_full_length(line: Line) -> None:
     assert renewed.locked_until_ms == [line.now_ms + LOCK_MS]
     line.step(LOCK_MS - 1)
     (settled,) = line.settle(delivery, Settlement(COMPLETE))
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, SettlementAnswered)
     assert settled.error is None
 
 
@@ -195,7 +195,7 @@ def test_a_delivery_that_found_its_link_gone_is_unlocked_and_uncounted(line: Lin
     line.send(message(b"one"))
     line.attach()
     (delivery,) = line.receive()
-    line.apply(Detach(RECEIVER), Undelivered("q", delivery.lock_token))
+    line.apply(DetachLink(RECEIVER), Undelivered("q", delivery.lock_token))
     line.attach(OTHER_RECEIVER)
     (again,) = line.receive(1, OTHER_RECEIVER)
     assert again.stored.delivery_count == 0
@@ -206,7 +206,7 @@ def test_a_lock_outlives_its_link_and_can_be_settled_by_its_token(line: Line) ->
     line.send(message(b"one"))
     line.attach()
     (delivery,) = line.receive()
-    line.apply(Detach(RECEIVER))
+    line.apply(DetachLink(RECEIVER))
     line.attach(OTHER_RECEIVER)
     assert line.receive(1, OTHER_RECEIVER) == []
     (done,) = line.apply(UpdateDisposition(500, "q", [delivery.lock_token], Settlement(COMPLETE)))
@@ -219,7 +219,7 @@ def test_settling_on_a_link_that_is_gone_says_nothing_and_changes_nothing(line: 
     line.send(message(b"one"))
     line.attach()
     (delivery,) = line.receive()
-    line.apply(Detach(RECEIVER))
+    line.apply(DetachLink(RECEIVER))
     assert line.settle(delivery, Settlement(COMPLETE)) == []
     assert line.namespace.directory.queues["q"].counters.active == 1
 
@@ -254,7 +254,7 @@ def test_a_dead_letter_cannot_be_dead_lettered_again_and_never_expires_or_moves(
     line.settle(delivery, Settlement(DEAD_LETTER))
     (dead,) = line.dead_letters()
     (settled,) = line.settle(dead, Settlement(DEAD_LETTER))
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, SettlementAnswered)
     assert isinstance(settled.error, NotAllowed)
     for count in range(1, 25):
         changes = {"attempt": bytes([0x54, count])}
@@ -291,7 +291,7 @@ def test_changing_a_queue_drops_its_locks_without_counting(line: Line) -> None:
     assert [d.stored.delivery_count for d in again] == [0]
     assert again[0].locked_until_ms == line.now_ms + 5_000
     (settled,) = line.settle(delivery, Settlement(COMPLETE))
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, SettlementAnswered)
     assert isinstance(settled.error, MessageLockLost)
 
 

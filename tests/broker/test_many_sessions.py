@@ -10,8 +10,8 @@ from spillway.broker.commands import (
     Command,
     CreateEntity,
     Credit,
-    Detach,
-    PlantFault,
+    DetachLink,
+    InjectFault,
     Send,
     SessionWish,
     Settle,
@@ -22,12 +22,12 @@ from spillway.model.faults import Fault
 from spillway.model.limits import SESSIONS_PER_LOAD
 from spillway.model.records import LoadActive, LoadActiveOfSessions, LoadSessions, Query
 from spillway.model.settlement import ABANDON, COMPLETE, Settlement
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 
 WAIT_MS = 3_600_000
 
 
-class Hall(Core):
+class Hall(CoreHarness):
     """A queue `q` that requires sessions; sender link 1. The store answers when the test lets it."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def test_a_session_given_back_with_messages_is_the_next_although_later_ones_were
     assert given(hall.accept(11)) == {11: "b"}
     (first, _, _) = delivered(hall.now(Credit(10, 3, False)))
     hall.now(Settle(10, 1, first.lock_token, Settlement(COMPLETE), True))
-    hall.now(Detach(10))
+    hall.now(DetachLink(10))
     assert given(hall.accept(12)) == {12: "a"}
     assert given(hall.accept(13)) == {13: "c"}
 
@@ -124,7 +124,7 @@ def test_a_session_that_nobody_received_from_is_found_again(hall: Hall) -> None:
     hall.send("a")
     hall.send("b")
     assert given(hall.accept(10)) == {10: "a"}
-    hall.now(Detach(10))
+    hall.now(DetachLink(10))
     assert given(hall.accept(11)) == {11: "a"}
 
 
@@ -134,7 +134,7 @@ def test_a_session_given_back_while_the_next_is_looked_for_is_not_lost(hall: Hal
     assert given(hall.accept(10, "a")) == {10: "a"}
     hall.is_held = True
     assert given(hall.accept(11)) == {}
-    hall.now(Detach(10))
+    hall.now(DetachLink(10))
     hall.is_held = False
     assert given(hall.let_go()) == {11: "a"}
 
@@ -147,7 +147,7 @@ def test_a_session_emptied_while_the_next_is_looked_for_is_not_given_out(hall: H
     hall.is_held = True
     assert given(hall.accept(11)) == {}
     hall.now(Settle(10, 1, delivery.lock_token, Settlement(COMPLETE), True))
-    hall.now(Detach(10))
+    hall.now(DetachLink(10))
     hall.is_held = False
     assert given(hall.let_go()) == {}
     hall.send("b")
@@ -155,7 +155,7 @@ def test_a_session_emptied_while_the_next_is_looked_for_is_not_given_out(hall: H
 
 
 def test_a_session_that_was_hidden_is_found_although_later_ones_were(hall: Hall) -> None:
-    hall.now(PlantFault(901, Fault("hidden", "q", delay_ms=60_000, count=1)))
+    hall.now(InjectFault(901, Fault("hidden", "q", delay_ms=60_000, count=1)))
     hall.send("hidden")
     hall.send("later")
     assert given(hall.accept(10)) == {10: "later"}
@@ -238,12 +238,12 @@ def test_whatever_comes_between_every_message_is_received_once(hall: Hall, seed:
         elif held:
             link_id = chance.choice(list(held))
             del held[link_id]
-            hear(hall.now(Detach(link_id)))
+            hear(hall.now(DetachLink(link_id)))
         hear(hall.let_go())
     hall.is_held = False
     for link_id in list(held):
         del held[link_id]
-        hear(hall.now(Detach(link_id)))
+        hear(hall.now(DetachLink(link_id)))
     while True:  # whoever still waits gets what is left, and so do others
         if waiting == 0:
             next_link += 1
@@ -255,5 +255,5 @@ def test_whatever_comes_between_every_message_is_received_once(hall: Hall, seed:
             hear(hall.now(Credit(link_id, handed[link_id] + 1_000, False)))
             complete_all(link_id)
             del held[link_id]
-            hear(hall.now(Detach(link_id)))
+            hear(hall.now(DetachLink(link_id)))
     assert len(done) == sent

@@ -25,7 +25,7 @@ from spillway.model.message import Overlay, StoredMessage
 from spillway.model.quotas import Quotas
 from spillway.model.rules import CorrelationFilter, Rule
 from spillway.model.settlement import ABANDON, COMPLETE, Settlement
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 from tests.broker.line import OTHER_RECEIVER, RECEIVER, Line
 
 MEMORY_MB = 128
@@ -128,12 +128,12 @@ def test_waiting_messages_count_with_what_was_added_to_them() -> None:
     window.append(stored)
     assert budget.bytes_used > 30_000
     assert window.resident_bytes > 30_000
-    assert window.take() is stored
+    assert window.pop() is stored
     assert budget.bytes_used == window.resident_bytes == 0
 
 
 def test_the_state_of_a_session_stays_in_the_store() -> None:
-    core = Core()
+    core = CoreHarness()
     settings = EntitySettings()
     settings.requires_session = True
     core.apply(CreateEntity(900, QUEUE, "q", settings))
@@ -156,7 +156,7 @@ def test_the_state_of_a_session_stays_in_the_store() -> None:
 
 
 def test_a_state_is_read_as_it_was_set_last() -> None:
-    core = Core()
+    core = CoreHarness()
     settings = EntitySettings()
     settings.requires_session = True
     core.apply(CreateEntity(900, QUEUE, "q", settings), AttachReceiver(1, "q", False, SessionWish("s", 1_000)))
@@ -166,7 +166,7 @@ def test_a_state_is_read_as_it_was_set_last() -> None:
 
 
 def test_rules_are_bounded_by_what_they_take_over_all_topics() -> None:
-    core = Core(quotas=little())
+    core = CoreHarness(quotas=little())
     for number in range(2):
         core.apply(CreateEntity(900, TOPIC, f"t{number}", EntitySettings()))
         core.apply(CreateEntity(901, SUBSCRIPTION, f"t{number}/Subscriptions/s", EntitySettings()))

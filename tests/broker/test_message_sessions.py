@@ -9,7 +9,7 @@ from spillway.broker.commands import (
     AttachSender,
     CreateEntity,
     Credit,
-    Detach,
+    DetachLink,
     GetSessionState,
     ListSessions,
     Peek,
@@ -37,7 +37,7 @@ from spillway.broker.effects import (
     SendSettled,
     SessionNames,
     SessionState,
-    Settled,
+    SettlementAnswered,
 )
 from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.errors import (
@@ -50,12 +50,12 @@ from spillway.model.errors import (
 )
 from spillway.model.message import NEVER
 from spillway.model.settlement import ABANDON, COMPLETE, DEFER, Settlement
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 
 LOCK_MS = 60_000
 
 
-class Talks(Core):
+class Talks(CoreHarness):
     """One queue `q` that requires sessions; sender link 1. Receivers have the numbers they are given."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ def test_who_waits_too_long_is_told_so(talks: Talks) -> None:
 
 def test_who_goes_away_while_waiting_locks_nothing(talks: Talks) -> None:
     talks.accept(10, None)
-    talks.apply(Detach(10))
+    talks.apply(DetachLink(10))
     talks.send("a", b"a1")
     assert talks.accepted(11) == "a"
 
@@ -179,7 +179,7 @@ def test_a_session_given_up_is_free_at_once_and_its_messages_return_uncounted(ta
     talks.accepted(10, "a")
     assert talks.receive(10) == [b"a1", b"a2"]
     assert talks.accept(11, None) == []
-    said = talks.apply(Detach(10))
+    said = talks.apply(DetachLink(10))
     assert [effect.to for effect in said if isinstance(effect, Attached)] == [11]
     again = talks.credit(11)
     assert bodies(again) == [b"a1", b"a2"]
@@ -261,7 +261,7 @@ def test_messages_are_settled_on_the_link_or_by_token_with_the_session_id(talks:
     talks.accepted(10, "a")
     first, second, third = talks.credit(10)
     (settled,) = talks.settle(first, COMPLETE)
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, SettlementAnswered)
     assert settled.error is None
     done = talks.ask(UpdateDisposition(500, "q", [second.lock_token], Settlement(COMPLETE), "a"))
     assert isinstance(done, Done)
@@ -375,7 +375,7 @@ def test_the_dead_letter_queue_of_sessions_is_a_plain_one(talks: Talks) -> None:
         talks.accepted(20 + attempt, "a")
         (delivery,) = talks.credit(20 + attempt)
         talks.settle(delivery, ABANDON)
-        talks.apply(Detach(20 + attempt))
+        talks.apply(DetachLink(20 + attempt))
     talks.apply(AttachReceiver(50, "q/$DeadLetterQueue", False))
     assert talks.receive(50) == [b"a1"]
     assert talks.accept(51, None) == []
@@ -437,5 +437,5 @@ def test_every_message_of_every_session_is_received_once_and_in_order_by_competi
             talks.restart()
             talks.apply(AttachSender(1, "q"))
         else:
-            talks.apply(Detach(link_id))
+            talks.apply(DetachLink(link_id))
     assert got == sent

@@ -5,13 +5,22 @@ from collections import deque
 
 import pytest
 
-from spillway.broker.commands import AttachReceiver, AttachSender, Command, CreateEntity, Credit, Detach, Send, Settle
+from spillway.broker.commands import (
+    AttachReceiver,
+    AttachSender,
+    Command,
+    CreateEntity,
+    Credit,
+    DetachLink,
+    Send,
+    Settle,
+)
 from spillway.broker.effects import Deliver, Effect, Paced, SendSettled
-from spillway.broker.pace import HOLD_MS, SENDERS_MAX, SLOT_MS, Pace, may_hold
+from spillway.broker.pace import PAUSE_MS, SENDERS_MAX, SLOT_MS, Pace, may_pause
 from spillway.model import limits
 from spillway.model.entity import QUEUE, EntitySettings
 from spillway.model.settlement import COMPLETE, Settlement
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 from tests.broker.line import SENDER, Line
 
 HALF = limits.RESIDENT_MESSAGES_MAX // 2
@@ -59,14 +68,14 @@ def test_it_is_released_when_little_waits() -> None:
 
 def test_it_is_released_after_a_moment_whatever_waits() -> None:
     line = held_line()
-    assert paced(line.step(HOLD_MS - 1)) == []
+    assert paced(line.step(PAUSE_MS - 1)) == []
     assert paced(line.step(1)) == [(SENDER, False)]
     assert paced(line.step(10_000)) == []
 
 
 def test_it_is_held_again_while_the_receiver_goes_on() -> None:
     line = held_line()
-    line.step(HOLD_MS - 1)
+    line.step(PAUSE_MS - 1)
     line.credit(300)
     assert paced(line.step(1)) == [(SENDER, False)]
     assert paced(line.send(*[message() for _ in range(300)])) == [(SENDER, True)]
@@ -129,17 +138,17 @@ def test_all_senders_are_held_and_who_came_later_is_not() -> None:
     assert paced(line.send(*[message() for _ in range(HALF // 2)])) == [(SENDER, True), (7, True)]
     line.apply(AttachSender(8, "q"))
     assert paced(line.send(link_id=8)) == []
-    line.apply(Detach(7))
-    assert paced(line.step(HOLD_MS)) == [(SENDER, False), (7, False)]
+    line.apply(DetachLink(7))
+    assert paced(line.step(PAUSE_MS)) == [(SENDER, False), (7, False)]
 
 
 def test_many_senders_are_not_held() -> None:
-    assert [may_hold(count) for count in (0, 1, SENDERS_MAX, SENDERS_MAX + 1)] == [False, True, True, False]
+    assert [may_pause(count) for count in (0, 1, SENDERS_MAX, SENDERS_MAX + 1)] == [False, True, True, False]
 
 
 @pytest.mark.parametrize("is_forwarding", [False, True])
 def test_where_there_are_sessions_or_messages_are_passed_on_nobody_is_held(is_forwarding: bool) -> None:
-    core = Core()
+    core = CoreHarness()
     settings = EntitySettings()
     if is_forwarding:
         settings.forward_to = "other"
@@ -156,7 +165,7 @@ def test_where_there_are_sessions_or_messages_are_passed_on_nobody_is_held(is_fo
             batch.append(each)
         said += core.apply(Send(SENDER, 1, batch, False, 1))
     assert paced(said) == []
-    assert not core.namespace.directory.queues["q"].pace.held
+    assert not core.namespace.directory.queues["q"].pace.paused
 
 
 # -- a world of senders that keep to their credit ---------------------------------------------------------------------
@@ -165,7 +174,7 @@ def test_where_there_are_sessions_or_messages_are_passed_on_nobody_is_held(is_fo
 class World:
     """Two queues, senders that send whenever they have credit, receivers that take at their own pace and come and go.
 
-    Everything takes 5 ms. What is checked at every step: nobody is held for longer than `HOLD_MS`, and nobody is begun
+    Everything takes 5 ms. What is checked at every step: nobody is held for longer than `PAUSE_MS`, and nobody is begun
     to be held while nothing is taken.
     """
 
@@ -173,7 +182,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.core = Core()
+        self.core = CoreHarness()
         self.credit: dict[int, int] = {}
         self.held_since: dict[int, int] = {}
         self.holds = 0
@@ -233,7 +242,7 @@ class World:
 
     def remove_receiver(self, link_id: int) -> None:
         del self.limits[link_id]
-        self.tell(Detach(link_id))
+        self.tell(DetachLink(link_id))
 
     def send(self, link_id: int, count: int) -> int:
         """As many of them as there is credit for."""
@@ -258,7 +267,7 @@ class World:
         self.core.now_ms += self.STEP_MS
         self.tell()
         for since_ms in self.held_since.values():
-            assert self.core.now_ms - since_ms < HOLD_MS + self.STEP_MS, "held for too long"
+            assert self.core.now_ms - since_ms < PAUSE_MS + self.STEP_MS, "held for too long"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -286,7 +295,7 @@ def test_whatever_receivers_do_senders_go_on_and_nothing_is_lost(seed: int) -> N
         world.step()
     assert world.accepted == world.sent
     before = dict(world.sent)
-    for _ in range(2 * HOLD_MS // world.STEP_MS):
+    for _ in range(2 * PAUSE_MS // world.STEP_MS):
         for link_id in (1, 2, 3):
             world.send(link_id, 50)
         world.step()

@@ -11,8 +11,8 @@ from spillway.broker.commands import (
     Credit,
     DeleteEntity,
     DiskMeasured,
+    InjectFault,
     MemoryMeasured,
-    PlantFault,
     UpdateEntity,
 )
 from spillway.broker.effects import Effect, Refused, SendSettled
@@ -134,11 +134,11 @@ def deleted(line: Both, kind: str) -> None:
 
 
 def faulty(line: Both, kind: str) -> None:
-    line.apply(PlantFault(921, Fault("quota", PATHS[kind], ["send"])))
+    line.apply(InjectFault(921, Fault("quota", PATHS[kind], ["send"])))
 
 
 def throttling(line: Both, kind: str) -> None:
-    line.apply(PlantFault(921, Fault("server-busy", PATHS[kind], ["send"])))
+    line.apply(InjectFault(921, Fault("server-busy", PATHS[kind], ["send"])))
 
 
 Arrange = Callable[[Both, str], None]

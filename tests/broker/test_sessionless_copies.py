@@ -14,7 +14,7 @@ from spillway.model.entity import QUEUE, SUBSCRIPTION, TOPIC, EntitySettings, de
 from spillway.model.message import NEVER, SCHEDULED, Message, StoredMessage
 from spillway.model.records import Counters, MessageAdded, Turn
 from spillway.model.rules import Rule, SqlAction, SqlFilter, TrueFilter
-from spillway.testing.core import Core
+from spillway.testing.core import CoreHarness
 from tests.broker.test_topics import Ids
 
 SENDER = 1
@@ -34,7 +34,7 @@ def made(session_id: str | None = None, scheduled_ms: int = NEVER) -> Message:
     return message
 
 
-class News(Core):
+class News(CoreHarness):
     """A topic with two subscriptions, of which one requires sessions."""
 
     def make_namespace(self, seed: bytes) -> Namespace:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.message import Properties, decode_map, encode_data, encode_message, split_sections
 from spillway.amqp.types import Symbol, Timestamp
 from spillway.broker.commands import (
@@ -52,7 +52,7 @@ from spillway.model.quotas import Quotas
 from spillway.model.records import ROW_BYTES, EntityPut, RulePut, RuleRemoved, Turn
 from spillway.model.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from spillway.model.settlement import DEAD_LETTER, Settlement
-from spillway.testing.core import Core
+from spillway.testing.core import CoreHarness
 
 
 class Ids:
@@ -84,12 +84,12 @@ def made(text: str, scheduled_ms: int = NEVER, padding: int = 0) -> Message:
 
 
 def text_of(message: Message) -> str:
-    sections = split_sections(message.raw, Budget())
+    sections = split_sections(message.raw, DecodeBudget())
     properties = decode_map(message.raw, sections.application_properties)
     return " ".join(f"{name}={value}" for name, value in properties.items())
 
 
-class News(Core):
+class News(CoreHarness):
     """A topic `news` with subscriptions; sender link 1."""
 
     def make_namespace(self, seed: bytes) -> Namespace:
@@ -435,7 +435,7 @@ def test_the_copies_of_a_message_weigh_its_bytes_once_for_back_pressure(news: Ne
 def test_the_rules_of_a_subscription_count_when_it_is_made() -> None:
     quotas = Quotas()
     quotas.set("sql-filters-per-topic", 3)
-    core = Core(quotas=quotas)
+    core = CoreHarness(quotas=quotas)
     core.apply(CreateEntity(1, TOPIC, "news", EntitySettings()))
 
     def made(name: str, rule_count: int) -> list[Effect]:

@@ -14,7 +14,7 @@ from spillway.broker.commands import (
     Settle,
 )
 from spillway.broker.decided import Decided
-from spillway.broker.effects import Attached, Deliver, Load, SendSettled, Settled
+from spillway.broker.effects import Attached, Deliver, Load, SendSettled, SettlementAnswered
 from spillway.broker.namespace import Namespace
 from spillway.dialect.properties import EncodedAccess
 from spillway.model import limits
@@ -24,13 +24,13 @@ from spillway.model.records import MessageAdded, MessageChanged
 from spillway.model.rule_values import rule_value
 from spillway.model.rules import Rule, SqlFilter
 from spillway.model.settlement import COMPLETE, Settlement
-from spillway.testing.core import Core, message
+from spillway.testing.core import CoreHarness, message
 from tests.broker.test_topics import made, text_of
 
 SENDER, BESIDE, RECEIVER = 1, 2, 3
 
 
-class Slow(Core):
+class Slow(CoreHarness):
     """One call of the core at a time, so that a test can look at each turn. A queue `beside` stands for all others."""
 
     def make_namespace(self, seed: bytes) -> Namespace:
@@ -282,7 +282,7 @@ def test_a_lock_that_has_ended_is_no_lock_though_others_are_lost_before_it() -> 
     core.now_ms += limits.LOCK_DURATION_MS_DEFAULT
     core.turns.clear()
     decided = core.turn(Settle(RECEIVER, 5, locked[-1].lock_token, Settlement(COMPLETE), False))
-    (settled,) = [effect for effect in decided.effects if isinstance(effect, Settled)]
+    (settled,) = [effect for effect in decided.effects if isinstance(effect, SettlementAnswered)]
     assert isinstance(settled.error, MessageLockLost)
     core.run()
     assert sum(lost_in(decided) for decided in core.turns) == 2_000
@@ -297,7 +297,7 @@ def test_the_locks_of_a_session_end_some_hundred_a_turn_and_it_is_nobodys_until_
     core.now_ms += limits.LOCK_DURATION_MS_DEFAULT
     core.turns.clear()
     decided = core.turn(Settle(RECEIVER, 5, locked[-1].lock_token, Settlement(COMPLETE), False))
-    (settled,) = [effect for effect in decided.effects if isinstance(effect, Settled)]
+    (settled,) = [effect for effect in decided.effects if isinstance(effect, SettlementAnswered)]
     assert isinstance(settled.error, MessageLockLost)
     core.run()
     assert max(lost_in(decided) for decided in core.turns) <= LOCKS_MAX + 1

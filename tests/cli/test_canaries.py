@@ -320,7 +320,7 @@ def test_a_fault_of_ours_in_the_middle_of_a_request_shows_no_token(
             raise ValueError(f"cannot read {token} of {live.connection_string}")
 
     http.ask("GET", "/q")
-    front = live.server.door.http
+    front = live.server.acceptor.http
     namespace = front.namespace  # type: ignore[union-attr]
     object.__setattr__(namespace, "gate", Broken())
     caplog.set_level(logging.DEBUG)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from spillway.cli.demo import SHARES, Book, Found, report
+from spillway.cli.demo import SHARES, Book, StoredState, report
 
 
 @pytest.fixture
@@ -24,61 +24,61 @@ def book() -> Book:
 
 
 @pytest.fixture
-def found() -> Found:
-    return Found(
+def found() -> StoredState:
+    return StoredState(
         in_queue=Counter(["waiting", "abandoned", "locked"]),
         dead_lettered=Counter(["dead-lettered"]),
         deferred=Counter(["deferred"]),
     )
 
 
-def audit(book: Book, found: Found) -> tuple[bool, str]:
+def audit(book: Book, found: StoredState) -> tuple[bool, str]:
     console = Console(file=io.StringIO(), width=100)
     is_whole = report(book, found, console)
     assert isinstance(console.file, io.StringIO)
     return is_whole, console.file.getvalue()
 
 
-def test_the_audit_passes_when_everything_is_where_it_belongs(book: Book, found: Found) -> None:
+def test_the_audit_passes_when_everything_is_where_it_belongs(book: Book, found: StoredState) -> None:
     is_whole, text = audit(book, found)
     assert is_whole
     assert "nothing acknowledged was lost, nothing completed came back" in text
 
 
-def test_a_send_that_was_never_answered_may_be_there_or_not(book: Book, found: Found) -> None:
+def test_a_send_that_was_never_answered_may_be_there_or_not(book: Book, found: StoredState) -> None:
     found.in_queue["unanswered"] += 1
     assert audit(book, found)[0]
 
 
 @pytest.mark.parametrize("place", ["in_queue", "dead_lettered", "deferred"])
-def test_a_missing_message_fails_the_audit(book: Book, found: Found, place: str) -> None:
+def test_a_missing_message_fails_the_audit(book: Book, found: StoredState, place: str) -> None:
     getattr(found, place).popitem()
     is_whole, text = audit(book, found)
     assert not is_whole
     assert "1 lost" in text
 
 
-def test_a_completed_message_that_came_back_fails_the_audit(book: Book, found: Found) -> None:
+def test_a_completed_message_that_came_back_fails_the_audit(book: Book, found: StoredState) -> None:
     found.in_queue["completed"] += 1
     assert not audit(book, found)[0]
 
 
-def test_a_message_that_came_twice_fails_the_audit(book: Book, found: Found) -> None:
+def test_a_message_that_came_twice_fails_the_audit(book: Book, found: StoredState) -> None:
     found.in_queue["waiting"] += 1
     assert not audit(book, found)[0]
 
 
-def test_a_message_in_the_wrong_place_fails_the_audit(book: Book, found: Found) -> None:
+def test_a_message_in_the_wrong_place_fails_the_audit(book: Book, found: StoredState) -> None:
     found.in_queue["deferred"] = found.deferred.pop("deferred")
     assert not audit(book, found)[0]
 
 
-def test_a_message_that_nobody_sent_fails_the_audit(book: Book, found: Found) -> None:
+def test_a_message_that_nobody_sent_fails_the_audit(book: Book, found: StoredState) -> None:
     found.in_queue["stranger"] += 1
     assert not audit(book, found)[0]
 
 
-def test_a_damaged_body_fails_the_audit(book: Book, found: Found) -> None:
+def test_a_damaged_body_fails_the_audit(book: Book, found: StoredState) -> None:
     found.damaged.append("waiting")
     assert not audit(book, found)[0]
 

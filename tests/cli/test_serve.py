@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from spillway.amqp.connection import Connection, ConnectionOptions
-from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
+from spillway.amqp.events import ConnectionClosed, ConnectionEvent, ConnectionOpened
 from spillway.cli.errors import UsageError
 from spillway.cli.parts.serve_plan import EntityPlan, ServePlan
 from spillway.cli.parts.serving import names_text
@@ -270,7 +270,7 @@ def test_clients_are_closed_with_connection_forced(tmp_path: Path) -> None:
         assert isinstance(closed, ConnectionClosed)
         assert closed.error is not None
         assert closed.error.condition == "amqp:connection:forced"
-        sock.sendall(b"".join(client.take_output()))  # our own close: the broker need not wait any longer
+        sock.sendall(b"".join(client.drain_output()))  # our own close: the broker need not wait any longer
         assert broker.wait(5) == 0
 
 
@@ -281,14 +281,14 @@ def anonymous_client() -> Connection:
     return client
 
 
-def talk_until(client: Connection, sock: socket.socket, kind: type[Event]) -> Event:
+def talk_until(client: Connection, sock: socket.socket, kind: type[ConnectionEvent]) -> ConnectionEvent:
     """Say what the client has to say and hear what the broker answers, until it is this."""
     while True:
-        sock.sendall(b"".join(client.take_output()))
+        sock.sendall(b"".join(client.drain_output()))
         data = sock.recv(65536)
         assert data, f"closed before {kind.__name__}"
         client.receive(data, 0)
-        for event in client.take_events():
+        for event in client.drain_events():
             if isinstance(event, kind):
                 return event
 

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import cast
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.connection import Connection as Engine
 from spillway.amqp.connection import ConnectionOptions
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
     AttachRequested,
+    ConnectionEvent,
     DispositionReceived,
-    Event,
     FlowReceived,
     LinkDetached,
     SaslRequested,
@@ -135,13 +135,13 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.bytes_received += len(data)
         self.engine.receive(data, int(self.loop.time() * 1000))
-        for event in self.engine.take_events():
+        for event in self.engine.drain_events():
             self.on_event(event)
         self.flush()
 
     def flush(self) -> None:
         assert self.transport is not None
-        self.transport.writelines(self.engine.take_output())
+        self.transport.writelines(self.engine.drain_output())
         if self.engine.is_closed:
             self.transport.close()
 
@@ -149,7 +149,7 @@ class Peer(asyncio.Protocol):
         assert self.transport is not None
         self.transport.abort()
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: ConnectionEvent) -> None:
         if isinstance(event, TransferReceived):
             self.on_transfer(event)
         elif isinstance(event, DispositionReceived):
@@ -200,7 +200,7 @@ class Peer(asyncio.Protocol):
             link.grant(self.server.credit)
 
     def answer(self, link: Link, path: str, payload: bytes) -> None:
-        sections = split_sections(payload, Budget())
+        sections = split_sections(payload, DecodeBudget())
         properties = decode_properties(payload, sections)
         values = decode_map(payload, sections.application_properties)
         body = decode_body_value(payload, sections)

@@ -189,7 +189,7 @@ def test_after_a_removed_entity_is_buried_nothing_of_its_ids_is_left(tmp_path: P
         book.journal.recover()
         database = book.journal._database
         assert database is not None
-        if not database.graveyard:
+        if not database.tombstones:
             break
         book.desk = Desk(book.journal).start()
         book.desk.settle()

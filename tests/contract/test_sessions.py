@@ -211,6 +211,6 @@ def test_browsing_a_session_looks_at_so_many_parked_messages_of_others_and_says_
         pages.append([row.sequence_number for row in rows.messages])
         if not rows.is_cut:
             break
-        assert rows.looked_upto - first <= limits.QUERY_ROWS_MAX
-        first = rows.looked_upto + 1
+        assert rows.read_upto - first <= limits.QUERY_ROWS_MAX
+        first = rows.read_upto + 1
     assert pages == [[], [], [2_501]]

@@ -1,6 +1,6 @@
 """Clients that make the broker hold things, without sockets: frames go into a peer, the core is the test's to play."""
 
-from spillway.amqp.codec import Budget as ElementBudget
+from spillway.amqp.codec import DecodeBudget as ElementBudget
 from spillway.amqp.frames import (
     AMQP_HEADER,
     SASL_HEADER,
@@ -68,16 +68,16 @@ class HoldingClient:
 
     def hear(self) -> None:
         """One turn: the core answers, the output is taken."""
-        commands = self.peer.take_commands(1 << 30, 1 << 40)
-        self.peer.take_registered()
-        self.peer.take_forgotten()
+        commands = self.peer.pop_commands(1 << 30, 1 << 40)
+        self.peer.drain_registered()
+        self.peer.drain_unregistered()
         for command in commands:
             if isinstance(command, (AttachSender, AttachReceiver)) and self.answers:
                 self.links.append(command.link_id)
-                self.peer.perform(Attached(command.link_id), NOW_MS)
+                self.peer.dispatch(Attached(command.link_id), NOW_MS)
             elif not isinstance(command, (AttachSender, AttachReceiver)):
                 self.commands.append(command)
-        for part in self.peer.take_output():
+        for part in self.peer.drain_output():
             self.note(part)
 
     def note(self, part: bytes) -> None:

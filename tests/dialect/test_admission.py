@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.errors import DecodeError
 from spillway.amqp.message import (
     Header,
@@ -79,7 +79,7 @@ def test_every_part_is_found_where_it_lies() -> None:
         footer={Symbol("f"): 1},
     )
     message = admitted(raw)
-    sections = split_sections(raw, Budget())
+    sections = split_sections(raw, DecodeBudget())
     assert message.raw == raw
     assert message.bare_at == sections.properties.start
     assert message.properties_end == sections.application_properties.start
@@ -130,7 +130,7 @@ def test_a_message_without_an_id_is_given_one(message_id: object, subject: str |
         body=body,
     )
     message = admitted(raw)
-    sections = split_sections(message.raw, Budget())
+    sections = split_sections(message.raw, DecodeBudget())
     properties = decode_properties(message.raw, sections)
     assert properties.message_id == message.message_id == f"{1:032x}"
     assert (properties.subject, properties.correlation_id) == (subject, 5)
@@ -160,12 +160,12 @@ def test_annotations_of_the_broker_are_cut_out_and_others_kept_byte_for_byte() -
         body=encode_data(b"x"),
     )
     message = admitted(raw)
-    sections = split_sections(message.raw, Budget())
+    sections = split_sections(message.raw, DecodeBudget())
     assert decode_map(message.raw, sections.message_annotations) == theirs
     assert decode_map(message.raw, sections.delivery_annotations) == {"d": True}
     assert (message.annotations_count, message.delivery_annotations_count) == (2, 1)
     assert message.ttl_ms == 9
-    assert message.raw[message.bare_at :] == raw[split_sections(raw, Budget()).properties.start :]
+    assert message.raw[message.bare_at :] == raw[split_sections(raw, DecodeBudget()).properties.start :]
 
 
 def test_annotations_that_are_all_the_brokers_leave_no_section() -> None:
@@ -390,7 +390,7 @@ def test_whatever_is_admitted_can_be_read_again_and_survives_the_store(
         body=encode_data(body),
     )
     message = admitted(raw)
-    sections = split_sections(message.raw, Budget())
+    sections = split_sections(message.raw, DecodeBudget())
     ((at, end),) = decode_data_bodies(message.raw, sections)
     assert message.raw[at:end] == body
     assert decode_map(message.raw, sections.application_properties) == (properties or {})
@@ -405,6 +405,6 @@ def test_any_bytes_are_admitted_or_refused_with_a_broker_error(raw: bytes) -> No
     except BrokerError:
         return
     try:
-        split_sections(message.raw, Budget())
+        split_sections(message.raw, DecodeBudget())
     except DecodeError as error:
         raise AssertionError("admitted and unreadable") from error

@@ -8,7 +8,7 @@ import pytest
 from spillway.amqp.events import ConnectionClosed, DispositionReceived, LinkDetached, TransferReceived
 from spillway.amqp.performatives import Accepted, Rejected
 from spillway.amqp.types import Int
-from spillway.broker.commands import AttachReceiver, AttachSender, Detach
+from spillway.broker.commands import AttachReceiver, AttachSender, DetachLink
 from spillway.broker.effects import Attached, Deliver
 from spillway.dialect.admission import admit
 from spillway.model import limits
@@ -285,7 +285,7 @@ def test_links_are_detached_when_their_token_ends() -> None:
     ended = [visit.take(LinkDetached) for _ in range(3)]
     assert {event.link for event in ended} == {sender, out, back}
     assert {event.error.condition for event in ended if event.error} == {"amqp:unauthorized-access"}
-    assert visit.has_command(Detach)
+    assert visit.has_command(DetachLink)
 
 
 def test_nothing_is_delivered_after_the_token_ended_even_before_the_tick() -> None:
@@ -297,7 +297,7 @@ def test_nothing_is_delivered_after_the_token_ended_even_before_the_tick() -> No
     visit.pump()
     visit.now_ms += 10_000
     stored = StoredMessage(admit(body_message(), visit.tracking), 1, NOW_MS)
-    assert not visit.perform(Deliver(number, "q", stored, b"t" * 16, NOW_MS + 60_000))
+    assert not visit.dispatch(Deliver(number, "q", stored, b"t" * 16, NOW_MS + 60_000))
     assert not visit.has(TransferReceived)
     assert visit.refusal(receiver)[0] == "amqp:unauthorized-access"
 
@@ -338,5 +338,5 @@ def test_a_token_put_in_time_saves_the_connection() -> None:
     visit.advance(60_000)
     assert not visit.has(ConnectionClosed)
     link = visit.sender()
-    assert visit.perform(Attached(max(visit.peer.links)))
+    assert visit.dispatch(Attached(max(visit.peer.links)))
     assert link.is_open

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from spillway.amqp.codec import Budget, encode
+from spillway.amqp.codec import DecodeBudget, encode
 from spillway.amqp.message import (
     Header,
     Properties,
@@ -31,7 +31,7 @@ def stored_from(raw: bytes, number: int = 5) -> StoredMessage:
 
 def maps(payload: bytes) -> tuple[dict[object, object], dict[object, object], dict[object, object]]:
     """Delivery annotations, message annotations, application properties."""
-    sections = split_sections(payload, Budget())
+    sections = split_sections(payload, DecodeBudget())
     assert sections.is_plain
     return (
         decode_map(payload, sections.delivery_annotations),
@@ -175,7 +175,7 @@ def test_the_header_keeps_durable_and_priority_and_always_has_the_delivery_count
     stored = stored_from(encode_message(header=Header(True, 9, 1_000), properties=Properties("m")))
     stored.delivery_count = 2
     payload = encode_delivery(stored, TOKEN, LOCKED_UNTIL_MS)
-    header = decode_header(payload, split_sections(payload, Budget()))
+    header = decode_header(payload, split_sections(payload, DecodeBudget()))
     assert (header.durable, header.priority, header.ttl_ms, header.delivery_count) == (True, 9, 1_000, 2)
 
 
@@ -196,10 +196,10 @@ def test_the_time_to_live_is_the_one_that_counts_in_this_entity() -> None:
     stored = stored_from(body_message())
     stored.expires_ms = ENQUEUED_MS + 30_000
     payload = encode_delivery(stored, TOKEN, LOCKED_UNTIL_MS)
-    assert decode_header(payload, split_sections(payload, Budget())).ttl_ms == 30_000
+    assert decode_header(payload, split_sections(payload, DecodeBudget())).ttl_ms == 30_000
     stored.expires_ms = ENQUEUED_MS + (1 << 40)
     payload = encode_delivery(stored, TOKEN, LOCKED_UNTIL_MS)
-    assert decode_header(payload, split_sections(payload, Budget())).ttl_ms == 0xFFFFFFFF
+    assert decode_header(payload, split_sections(payload, DecodeBudget())).ttl_ms == 0xFFFFFFFF
 
 
 def test_a_deferred_message_says_so_and_its_first_number_is_kept() -> None:
@@ -270,12 +270,12 @@ def test_expiry_and_creation_time_stay_as_the_sender_wrote_them() -> None:
         body=encode_data(b"x"),
     )
     payload = encode_delivery(stored_from(raw), TOKEN, LOCKED_UNTIL_MS)
-    assert payload.endswith(raw[split_sections(raw, Budget()).properties.start :])
+    assert payload.endswith(raw[split_sections(raw, DecodeBudget()).properties.start :])
 
 
 def test_browsing_without_bodies_keeps_everything_but_the_body() -> None:
     raw = encode_message(properties=Properties("m"), application_properties={"a": 1}, body=encode_data(b"body" * 100))
     payload = encode_without_body(stored_from(raw))
-    sections = split_sections(payload, Budget())
+    sections = split_sections(payload, DecodeBudget())
     assert sections.body_kind == 0
     assert decode_map(payload, sections.application_properties) == {"a": 1}

@@ -24,8 +24,8 @@ class Slow(Whole):
 
     def read(self) -> None:
         """The client's bytes reach the broker."""
-        self.peer.receive(b"".join(self.connection.take_output()), self.now_ms)
-        self.commands += self.peer.take_commands(10_000, 1 << 30)
+        self.peer.receive(b"".join(self.connection.drain_output()), self.now_ms)
+        self.commands += self.peer.pop_commands(10_000, 1 << 30)
 
     def turn(self) -> None:
         """The core decides; it is not durable yet."""
@@ -39,8 +39,8 @@ class Slow(Whole):
 
     def write(self) -> None:
         """The broker's bytes reach the client."""
-        self.connection.receive(b"".join(self.peer.take_output()), self.now_ms)
-        self.events += self.connection.take_events()
+        self.connection.receive(b"".join(self.peer.drain_output()), self.now_ms)
+        self.events += self.connection.drain_events()
 
     def settle_down(self) -> None:
         while self.decided:

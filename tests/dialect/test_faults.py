@@ -4,7 +4,7 @@ from spillway.amqp.events import ConnectionClosed, DispositionReceived, LinkDeta
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import Accepted, Rejected
 from spillway.amqp.types import Int
-from spillway.broker.commands import Peek, PlantFault, RemoveFaults
+from spillway.broker.commands import InjectFault, Peek, RemoveFaults
 from spillway.broker.effects import Dropped
 from spillway.model.faults import Fault
 from tests.dialect.visit import Whole, body_message
@@ -17,7 +17,7 @@ def struck(fault: Fault) -> Whole:
     visit.open_sender().send(b"t", body_message(), False)
     visit.run()
     visit.events.clear()
-    visit.core.apply(PlantFault(900, fault))
+    visit.core.apply(InjectFault(900, fault))
     return visit
 
 
@@ -67,8 +67,8 @@ def test_the_socket_is_not_the_peers_to_cut() -> None:
     sender = visit.sender()
     visit.pump()
     (number,) = [user.number for user in visit.peer.links.values() if user.link.name == sender.name]
-    assert not visit.peer.perform(Dropped(number), visit.now_ms)
-    assert not visit.peer.perform(Dropped(12_345), visit.now_ms)
+    assert not visit.peer.dispatch(Dropped(number), visit.now_ms)
+    assert not visit.peer.dispatch(Dropped(12_345), visit.now_ms)
     assert not visit.has(ConnectionClosed)
 
 

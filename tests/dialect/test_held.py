@@ -86,7 +86,7 @@ def deliveries_not_settled(client: HoldingClient, step: int) -> None:
         client.begin(incoming_window=1 << 30)
         client.attach_receiver(0)
         client.flow(0, 1 << 30, window=1 << 30)
-    client.peer.perform(Deliver(client.links[0], "q", ONE, step.to_bytes(16, "big"), NOW_MS), NOW_MS)
+    client.peer.dispatch(Deliver(client.links[0], "q", ONE, step.to_bytes(16, "big"), NOW_MS), NOW_MS)
     client.hear()
 
 
@@ -95,7 +95,7 @@ def deliveries_before_a_shut_window(client: HoldingClient, step: int) -> None:
         client.begin(incoming_window=1)
     client.attach_receiver(step)
     client.flow(step, 1, window=1)
-    client.peer.perform(Deliver(client.links[step], "q", stored(100_000), step.to_bytes(16, "big"), NOW_MS), NOW_MS)
+    client.peer.dispatch(Deliver(client.links[step], "q", stored(100_000), step.to_bytes(16, "big"), NOW_MS), NOW_MS)
     client.hear()
 
 
@@ -103,7 +103,7 @@ def deleted_and_not_taken(client: HoldingClient, step: int) -> None:
     if step == 0:
         client.begin()
         client.attach_receiver(0, deletes=True)
-    client.peer.perform(Deliver(client.links[0], "q", stored(10_000), b"", 0), NOW_MS)
+    client.peer.dispatch(Deliver(client.links[0], "q", stored(10_000), b"", 0), NOW_MS)
     client.hear()
 
 
@@ -156,7 +156,7 @@ def answers_not_taken(client: HoldingClient, step: int) -> None:
     _send(client, step, request, 2 * step)
     for command in client.commands:
         assert isinstance(command, Request)
-        client.peer.perform(Done(command.request_id), NOW_MS)
+        client.peer.dispatch(Done(command.request_id), NOW_MS)
     client.commands.clear()
     client.hear()
 
@@ -292,10 +292,10 @@ def test_what_was_held_leaves_memory_with_the_connection_and_waits_for_no_garbag
         client.links.clear()
         taken, _ = tracemalloc.get_traced_memory()
         ends(client.peer)
-        client.peer.take_commands(1 << 30, 1 << 40)
-        client.peer.take_registered()
-        client.peer.take_forgotten()
-        client.peer.take_output()
+        client.peer.pop_commands(1 << 30, 1 << 40)
+        client.peer.drain_registered()
+        client.peer.drain_unregistered()
+        client.peer.drain_output()
         left, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -313,8 +313,8 @@ def test_what_is_let_go_in_order_is_not_charged_any_more(step: Step) -> None:
     before = client.account.held_bytes
     if step is tokens:
         hold(client, step, 300_000)
-        client.peer.standing.expire(NOW_MS + 10_000_000)
-        assert client.peer.standing.grants.held_bytes < 1_000
+        client.peer.auth_state.expire(NOW_MS + 10_000_000)
+        assert client.peer.auth_state.grants.held_bytes < 1_000
         return
     channels = {100}
     if step is sessions:
@@ -352,7 +352,9 @@ def test_a_stranger_may_hold_little() -> None:
     for number in range(400):
         payload = _request("put-token", "x" * 10_000, "i" * 20_000)
         _send(client, number, payload)
-    assert client.account.held_bytes <= limits.STRANGER_HELD_BYTES_MAX + limits.CONNECTION_BYTES + limits.TLS_BYTES
+    assert (
+        client.account.held_bytes <= limits.UNAUTHENTICATED_HELD_BYTES_MAX + limits.CONNECTION_BYTES + limits.TLS_BYTES
+    )
 
 
 def test_unfinished_frames_of_many_connections_are_counted_too() -> None:
@@ -378,7 +380,7 @@ def test_messages_are_not_browsed_for_an_answer_that_nobody_would_take() -> None
     client.flow(1, 10)
     asked = [command for command in client.commands if isinstance(command, Peek)]
     assert len(asked) == BROWSING_MAX
-    client.peer.perform(Messages(asked[0].request_id, [], [], 0), NOW_MS)
+    client.peer.dispatch(Messages(asked[0].request_id, [], [], 0), NOW_MS)
     client.hear()
     assert len([command for command in client.commands if isinstance(command, Peek)]) == BROWSING_MAX + 1
 
@@ -422,7 +424,7 @@ def test_of_the_last_words_of_a_client_sends_count_and_what_it_asks_for_does_not
     client.peer.last_words()
     _send(client, 0, _request("com.microsoft:get-session-state", {"session-id": "s"}, "i"))
     held_bytes = client.account.held_bytes
-    tokens_count = len(client.peer.standing.grants.by_scope)
+    tokens_count = len(client.peer.auth_state.grants.by_scope)
     put = encode_message(
         properties=Properties(message_id="i", reply_to="here"),
         application_properties={
@@ -436,4 +438,4 @@ def test_of_the_last_words_of_a_client_sends_count_and_what_it_asks_for_does_not
     _send(client, 2, encode_message(body=encode_data(b"the last")), handle=4)
     (command,) = client.commands
     assert isinstance(command, Send)
-    assert (client.account.held_bytes, len(client.peer.standing.grants.by_scope)) == (held_bytes, tokens_count)
+    assert (client.account.held_bytes, len(client.peer.auth_state.grants.by_scope)) == (held_bytes, tokens_count)

@@ -15,7 +15,7 @@ from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.rights import Rights
 from spillway.dialect.sending import ClientSender
 from spillway.model.entity import QUEUE, EntitySettings
-from spillway.testing.core import Core
+from spillway.testing.core import CoreHarness
 from tests.dialect.visit import NOW_MS, RULES, Numbers, Tracking, Whole, body_message
 
 
@@ -27,15 +27,15 @@ class Recording(Whole):
         super().__init__()
 
     def pump(self) -> None:
-        out = b"".join(self.connection.take_output())
+        out = b"".join(self.connection.drain_output())
         if out:
             self.pieces.append(out)
             self.peer.receive(out, self.now_ms)
-        back = b"".join(self.peer.take_output())
+        back = b"".join(self.peer.drain_output())
         if back:
             self.connection.receive(back, self.now_ms)
-        self.events += self.connection.take_events()
-        self.commands += self.peer.take_commands(10_000, 1 << 30)
+        self.events += self.connection.drain_events()
+        self.commands += self.peer.pop_commands(10_000, 1 << 30)
         if out or back:
             self.pump()
 
@@ -82,20 +82,20 @@ class Victim:
     """A peer with a real core behind it, fed with bytes."""
 
     def __init__(self) -> None:
-        self.core = Core(NOW_MS)
+        self.core = CoreHarness(NOW_MS)
         self.core.apply(CreateEntity(1_000_000, QUEUE, "q", EntitySettings()))
         self.peer = Peer(PeerOptions("ns"), self.core.namespace, Rights(RULES), Numbers(), Tracking(), True, NOW_MS)
 
     def feed(self, data: bytes) -> None:
         self.peer.receive(data, NOW_MS)
-        commands: list[Command] = self.peer.take_commands(1_000, 1 << 30)
+        commands: list[Command] = self.peer.pop_commands(1_000, 1 << 30)
         while commands:
             back: list[Command] = []
             for effect in self.core.apply(*commands):
-                if not self.peer.perform(effect, NOW_MS) and isinstance(effect, Deliver) and effect.lock_token:
+                if not self.peer.dispatch(effect, NOW_MS) and isinstance(effect, Deliver) and effect.lock_token:
                     back.append(Undelivered(effect.path, effect.lock_token))
-            commands = back + self.peer.take_commands(1_000, 1 << 30)
-        self.peer.take_output()
+            commands = back + self.peer.pop_commands(1_000, 1 << 30)
+        self.peer.drain_output()
 
 
 def test_the_recorded_visit_itself_is_served_to_its_end() -> None:

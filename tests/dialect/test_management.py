@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.events import DispositionReceived, TransferReceived
 from spillway.amqp.link import Link
 from spillway.amqp.message import Properties, decode_map, encode_data, encode_message, split_sections
@@ -278,7 +278,7 @@ def answered(desk: Desk, operation: str, body: object) -> int:
 def test_answers_carry_an_int_status_and_the_requests_id() -> None:
     desk = Desk()
     message_id = desk.request(CANCEL, {"sequence-numbers": [1]})
-    assert desk.perform(Done(desk.command(Request).request_id))
+    assert desk.dispatch(Done(desk.command(Request).request_id))
     answer = desk.answer()
     assert answer.correlation_id == message_id
     assert answer.properties == {"statusCode": 200, "statusDescription": "OK"}
@@ -291,7 +291,7 @@ def test_the_request_itself_is_settled_as_accepted_and_the_answer_comes_settled(
     desk.events.clear()
     desk.request(CANCEL, {"sequence-numbers": [1]})
     assert isinstance(desk.take(DispositionReceived).state, Accepted)
-    desk.perform(Done(desk.command(Request).request_id))
+    desk.dispatch(Done(desk.command(Request).request_id))
     assert desk.take(TransferReceived).settled
 
 
@@ -305,7 +305,7 @@ def test_a_session_state_of_no_bytes_is_none(sent: bytes | None, kept: bytes | N
 
 def test_8_1_the_new_ends_of_locks_are_an_array_of_timestamps() -> None:
     desk = Desk()
-    desk.perform(Renewed(answered(desk, RENEW, {"lock-tokens": TOKENS}), [NOW_MS, NOW_MS + 1]))
+    desk.dispatch(Renewed(answered(desk, RENEW, {"lock-tokens": TOKENS}), [NOW_MS, NOW_MS + 1]))
     assert desk.answer().body == {"expirations": Array(0x83, [NOW_MS, NOW_MS + 1])}
 
 
@@ -314,12 +314,12 @@ def test_8_2_browsed_messages_are_whole_and_unlocked() -> None:
     request = answered(desk, PEEK, {"from-sequence-number": 1, "message-count": Int(5)})
     waiting = stored(2)
     waiting.state = SCHEDULED
-    desk.perform(Messages(request, [stored(1), waiting], [], 0))
+    desk.dispatch(Messages(request, [stored(1), waiting], [], 0))
     answer = desk.answer()
     assert isinstance(answer.body, dict)
     first, second = answer.body["messages"]
     assert set(first) == {"message"}
-    annotations = decode_map(second["message"], split_sections(second["message"], Budget()).message_annotations)
+    annotations = decode_map(second["message"], split_sections(second["message"], DecodeBudget()).message_annotations)
     assert annotations["x-opt-message-state"] == 2
     assert "x-opt-locked-until" not in annotations
 
@@ -327,42 +327,42 @@ def test_8_2_browsed_messages_are_whole_and_unlocked() -> None:
 def test_8_2_browsing_may_leave_bodies_out() -> None:
     desk = Desk()
     body = {"from-sequence-number": 1, "message-count": Int(5), "omit-message-body": True}
-    desk.perform(Messages(answered(desk, PEEK, body), [stored(1)], [], 0))
+    desk.dispatch(Messages(answered(desk, PEEK, body), [stored(1)], [], 0))
     answer = desk.answer()
     assert isinstance(answer.body, dict)
     payload = answer.body["messages"][0]["message"]
-    assert split_sections(payload, Budget()).body_kind == 0
+    assert split_sections(payload, DecodeBudget()).body_kind == 0
 
 
 def test_8_2_nothing_left_is_204_with_an_empty_map() -> None:
     desk = Desk()
-    desk.perform(Messages(answered(desk, PEEK, {"from-sequence-number": 1, "message-count": Int(5)}), [], [], 0))
+    desk.dispatch(Messages(answered(desk, PEEK, {"from-sequence-number": 1, "message-count": Int(5)}), [], [], 0))
     answer = desk.answer()
     assert (answer.properties["statusCode"], answer.body) == (204, {})
 
 
 def test_8_3_scheduled_messages_are_told_their_numbers_as_longs() -> None:
     desk = Desk()
-    desk.perform(Scheduled(answered(desk, SCHEDULE, {"messages": [{"message": scheduled_message()}]}), [5]))
+    desk.dispatch(Scheduled(answered(desk, SCHEDULE, {"messages": [{"message": scheduled_message()}]}), [5]))
     assert desk.answer().body == {"sequence-numbers": Array(0x81, [5])}
 
 
 def test_8_5_messages_received_by_number_bring_a_uuid_to_settle_them_by() -> None:
     desk = Desk()
     request = answered(desk, RECEIVE, {"sequence-numbers": [1], "receiver-settle-mode": UInt(1)})
-    desk.perform(Messages(request, [stored(1)], [TOKEN.bytes_le], NOW_MS + 60_000))
+    desk.dispatch(Messages(request, [stored(1)], [TOKEN.bytes_le], NOW_MS + 60_000))
     answer = desk.answer()
     assert isinstance(answer.body, dict)
     (item,) = answer.body["messages"]
     assert item["lock-token"] == TOKEN
-    annotations = decode_map(item["message"], split_sections(item["message"], Budget()).message_annotations)
+    annotations = decode_map(item["message"], split_sections(item["message"], DecodeBudget()).message_annotations)
     assert annotations["x-opt-locked-until"] == NOW_MS + 60_000
 
 
 @pytest.mark.parametrize(("count", "status"), [(3, 200), (0, 204)])
 def test_8_14_the_number_deleted_is_a_real_int(count: int, status: int) -> None:
     desk = Desk()
-    desk.perform(Deleted(answered(desk, DELETE, {"message-count": Int(5)}), count))
+    desk.dispatch(Deleted(answered(desk, DELETE, {"message-count": Int(5)}), count))
     answer = desk.answer()
     assert answer.properties["statusCode"] == status
     assert answer.body == {"message-count": count}
@@ -372,14 +372,14 @@ def test_8_14_the_number_deleted_is_a_real_int(count: int, status: int) -> None:
 
 def test_8_14_a_failed_delete_still_carries_a_count() -> None:
     desk = Desk()
-    desk.perform(Failed(answered(desk, DELETE, {"message-count": Int(5)}), MessageNotFound("none")))
+    desk.dispatch(Failed(answered(desk, DELETE, {"message-count": Int(5)}), MessageNotFound("none")))
     answer = desk.answer()
     assert (answer.properties["statusCode"], answer.body) == (404, {"message-count": 0})
 
 
 def test_a_refusal_of_the_core_has_status_symbol_and_tracked_text() -> None:
     desk = Desk()
-    desk.perform(Failed(answered(desk, RENEW, {"lock-tokens": TOKENS}), MessageLockLost("The lock is gone.")))
+    desk.dispatch(Failed(answered(desk, RENEW, {"lock-tokens": TOKENS}), MessageLockLost("The lock is gone.")))
     answer = desk.answer()
     assert answer.properties["statusCode"] == 410
     assert answer.properties["errorCondition"] == "com.microsoft:message-lock-lost"
@@ -394,18 +394,18 @@ def test_an_answer_for_a_link_that_has_gone_is_not_said() -> None:
     request = answered(desk, CANCEL, {"sequence-numbers": [1]})
     desk.back.detach()
     desk.pump()
-    assert not desk.perform(Done(request))
-    assert request in desk.peer.take_forgotten()
+    assert not desk.dispatch(Done(request))
+    assert request in desk.peer.drain_unregistered()
 
 
 def test_request_numbers_are_registered_and_forgotten() -> None:
     desk = Desk()
-    desk.peer.take_registered()
+    desk.peer.drain_registered()
     request = answered(desk, CANCEL, {"sequence-numbers": [1]})
-    assert desk.peer.take_registered() == [request]
-    desk.perform(Done(request))
-    assert desk.peer.take_forgotten() == [request]
-    assert not desk.perform(Done(request))
+    assert desk.peer.drain_registered() == [request]
+    desk.dispatch(Done(request))
+    assert desk.peer.drain_unregistered() == [request]
+    assert not desk.dispatch(Done(request))
 
 
 def test_management_of_an_entity_that_is_not_there_is_refused_when_it_attaches() -> None:
@@ -425,7 +425,7 @@ def test_two_management_nodes_in_one_session_answer_each_to_their_own() -> None:
     desk.request(CANCEL, {"sequence-numbers": [1]}, out=out)
     command = desk.command(CancelScheduled)
     assert command.path == "other"
-    desk.perform(Done(command.request_id))
+    desk.dispatch(Done(command.request_id))
     assert desk.take(TransferReceived).link is back
 
 

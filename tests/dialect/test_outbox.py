@@ -38,7 +38,7 @@ COMMANDS: dict[str, Callable[[int], Command]] = {
 def test_a_turn_takes_no_more_small_things_of_a_peer_than_they_weigh(make: Callable[[int], Command]) -> None:
     outbox = Outbox()
     outbox.commands = [make(number) for number in range(100)]
-    taken = outbox.take_commands(limits.COMMANDS_PER_TURN_MAX, limits.COMMAND_BYTES_PER_TURN_MAX)
+    taken = outbox.pop_commands(limits.COMMANDS_PER_TURN_MAX, limits.COMMAND_BYTES_PER_TURN_MAX)
     assert 1 <= len(taken) <= limits.COMMAND_BYTES_PER_TURN_MAX // (ITEMS * ITEM_BYTES)
     assert len(taken) + len(outbox.commands) == 100
 
@@ -47,5 +47,5 @@ def test_a_turn_takes_no_more_small_things_of_a_peer_than_they_weigh(make: Calla
 def test_one_command_is_taken_whatever_it_weighs(make: Callable[[int], Command]) -> None:
     outbox = Outbox()
     outbox.commands = [make(1), make(2)]
-    assert len(outbox.take_commands(limits.COMMANDS_PER_TURN_MAX, 1)) == 1
+    assert len(outbox.pop_commands(limits.COMMANDS_PER_TURN_MAX, 1)) == 1
     assert len(outbox.commands) == 1

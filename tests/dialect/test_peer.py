@@ -37,12 +37,21 @@ from spillway.broker.commands import (
     AttachReceiver,
     AttachSender,
     Credit,
-    Detach,
+    DetachLink,
     Send,
     Settle,
     Undelivered,
 )
-from spillway.broker.effects import Attached, Deliver, Detached, Drained, Paced, Refused, SendSettled, Settled
+from spillway.broker.effects import (
+    Attached,
+    Deliver,
+    Detached,
+    Drained,
+    Paced,
+    Refused,
+    SendSettled,
+    SettlementAnswered,
+)
 from spillway.dialect.admission import admit
 from spillway.dialect.annotations import BATCH_FORMAT
 from spillway.dialect.receiving import DELIVERIES_AHEAD_MAX
@@ -108,7 +117,7 @@ class Receiving(Visit):
             self.pump()
 
     def deliver(self, number: int = 1) -> bool:
-        return self.perform(delivery(self.number, number, self.deletes))
+        return self.dispatch(delivery(self.number, number, self.deletes))
 
     def received(self) -> list[TransferReceived]:
         self.pump()
@@ -125,9 +134,9 @@ def test_a_sender_is_asked_of_the_core_and_answered_when_the_core_has() -> None:
     link = visit.sender("amqps://localhost:5672/Deep/Q")
     command = visit.command(AttachSender)
     assert command.path == "Deep/Q"
-    assert visit.peer.take_registered() == [command.link_id]
+    assert visit.peer.drain_registered() == [command.link_id]
     assert not visit.has(LinkAttached)
-    visit.perform(Attached(command.link_id))
+    visit.dispatch(Attached(command.link_id))
     assert link.is_open
     attach = link.attach
     assert attach is not None
@@ -143,7 +152,7 @@ def test_a_sender_is_asked_of_the_core_and_answered_when_the_core_has() -> None:
 def test_a_receivers_source_and_target_come_back_as_they_were_sent() -> None:
     visit = welcome()
     link = visit.receiver("amqps://localhost:5672/q", target="receiver-link-1")
-    visit.perform(Attached(visit.command(AttachReceiver).link_id))
+    visit.dispatch(Attached(visit.command(AttachReceiver).link_id))
     attach = link.attach
     assert attach is not None
     assert attach.source is not None
@@ -166,13 +175,13 @@ def test_a_link_that_the_core_refuses_is_attached_to_nowhere_and_detached_with_t
     visit = welcome()
     link = visit.receiver("q")
     number = visit.command(AttachReceiver).link_id  # and while it was on its way the entity was deleted
-    assert visit.perform(Refused(number, EntityNotFound("The messaging entity 'sb://ns/missing' could not be found.")))
+    assert visit.dispatch(Refused(number, EntityNotFound("The messaging entity 'sb://ns/missing' could not be found.")))
     condition, text = visit.refusal(link)
     assert condition == "amqp:not-found"
     assert re.search(r"could not be found\. TrackingId:", text)
     assert link.attach is not None
     assert link.attach.source is None
-    assert visit.peer.take_forgotten() == [number]
+    assert visit.peer.drain_unregistered() == [number]
 
 
 @pytest.mark.parametrize("host", ["bus.example", "", "x" * 256, "é", "a\nb"])
@@ -200,7 +209,7 @@ def test_transfer_dead_letters_are_an_empty_queue(path: str) -> None:
     assert visit.put_token(sas_token(f"sb://h/{path}"), f"sb://h/{path}").properties["status-code"] == 202
     link.detach()
     visit.pump()
-    assert not visit.has_command(Detach) and not visit.has_command(AttachReceiver)
+    assert not visit.has_command(DetachLink) and not visit.has_command(AttachReceiver)
 
 
 def test_a_coordinator_is_refused_as_not_implemented() -> None:
@@ -228,7 +237,7 @@ def test_the_session_is_told_in_the_form_it_was_asked_in(descriptor: object, ask
     visit = welcome()
     value: object = asked if descriptor is None else Described(descriptor, asked)
     link = visit.receiver(source=Source(address="q", filter={Symbol("com.microsoft:session-filter"): value}))
-    assert visit.perform(Attached(max(visit.peer.links), "s", 1))
+    assert visit.dispatch(Attached(max(visit.peer.links), "s", 1))
     assert link.attach is not None and link.attach.source is not None and link.attach.source.filter is not None
     told = link.attach.source.filter["com.microsoft:session-filter"]
     assert told == ("s" if descriptor is None else Described(descriptor, "s"))
@@ -264,8 +273,8 @@ def test_a_link_detached_before_the_core_answers_is_forgotten() -> None:
     link = visit.receiver()
     number = visit.command(AttachReceiver).link_id
     link.detach()
-    assert visit.command(Detach).link_id == number
-    assert not visit.perform(Attached(number))
+    assert visit.command(DetachLink).link_id == number
+    assert not visit.dispatch(Attached(number))
 
 
 def test_attach_and_detach_in_one_breath_leave_nothing_behind() -> None:
@@ -293,7 +302,7 @@ def test_a_transfer_becomes_a_send_and_its_answer_a_settled_disposition() -> Non
     assert (command.link_id, command.is_settled) == (visit.number, False)
     assert command.size_bytes == len(payload) + ITEM_BYTES
     assert not visit.has(DispositionReceived)
-    visit.perform(SendSettled(visit.number, command.delivery_id, None))
+    visit.dispatch(SendSettled(visit.number, command.delivery_id, None))
     outcome = visit.outcome()
     assert isinstance(outcome.state, Accepted)
     assert [sent.delivery_id for sent in outcome.deliveries] == [delivery_id]
@@ -307,8 +316,8 @@ def test_traps_1_and_4_a_refused_send_is_rejected_with_three_fields_and_the_link
     visit = Sending()
     visit.link.send(b"t", body_message(), False)
     number = visit.command(Send).delivery_id
-    visit.peer.perform(SendSettled(visit.number, number, error), NOW_MS)
-    frames = b"".join(visit.peer.take_output())
+    visit.peer.dispatch(SendSettled(visit.number, number, error), NOW_MS)
+    frames = b"".join(visit.peer.drain_output())
     at = frames.index(b"\x00\x53\x1d") + 3  # the described error
     assert frames[at] in (0xC0, 0xD0)
     assert (frames[at + 2] if frames[at] == 0xC0 else int.from_bytes(frames[at + 5 : at + 9], "big")) == 3
@@ -384,7 +393,7 @@ def test_an_answer_for_a_sender_that_has_gone_is_not_said() -> None:
     visit.link.send(b"t", body_message(), False)
     visit.link.detach()
     number = visit.command(Send).delivery_id
-    assert not visit.perform(SendSettled(visit.number, number, None))
+    assert not visit.dispatch(SendSettled(visit.number, number, None))
 
 
 # -- credit --------------------------------------------------------------------------------------------------
@@ -403,12 +412,12 @@ def test_the_core_is_told_how_many_deliveries_the_link_may_get_in_all() -> None:
 
 def test_a_sender_that_is_paced_gets_no_new_credit_until_it_is_released() -> None:
     visit = Sending()
-    visit.perform(Paced(visit.number, True))
+    visit.dispatch(Paced(visit.number, True))
     for _ in range(limits.LINK_CREDIT - 1):
         visit.link.send(b"t", body_message(b"x"), True)
     visit.pump()
     assert visit.link.credit == 1
-    visit.perform(Paced(visit.number, False))
+    visit.dispatch(Paced(visit.number, False))
     visit.pump()
     assert visit.link.credit == limits.LINK_CREDIT
     for _ in range(limits.LINK_CREDIT):  # and from then on as ever, when half of it is used up
@@ -419,15 +428,15 @@ def test_a_sender_that_is_paced_gets_no_new_credit_until_it_is_released() -> Non
 
 def test_a_sender_with_credit_left_is_told_nothing_when_it_is_released() -> None:
     visit = Sending()
-    visit.perform(Paced(visit.number, True))
-    visit.perform(Paced(visit.number, False))
+    visit.dispatch(Paced(visit.number, True))
+    visit.dispatch(Paced(visit.number, False))
     visit.pump()
     assert visit.link.credit == limits.LINK_CREDIT
 
 
 def test_what_a_paced_client_sends_without_credit_is_taken() -> None:
     visit = Sending()
-    visit.perform(Paced(visit.number, True))
+    visit.dispatch(Paced(visit.number, True))
     for _ in range(limits.LINK_CREDIT):
         visit.link.send(b"t", body_message(b"x"), True)
     visit.pump()
@@ -444,7 +453,7 @@ def test_credit_granted_before_the_attach_was_answered_is_not_lost() -> None:
     link.grant(7)
     visit.pump()
     assert not visit.has_command(Credit)
-    visit.perform(Attached(visit.command(AttachReceiver).link_id))
+    visit.dispatch(Attached(visit.command(AttachReceiver).link_id))
     assert visit.command(Credit).limit == 7
 
 
@@ -465,7 +474,7 @@ def test_a_drain_is_told_and_answered_with_no_credit_left() -> None:
     assert (credit.limit, credit.drains) == (5, True)
     visit.deliver(1)
     assert visit.link.credit_left == 4
-    visit.perform(Drained(visit.number, credit.number))
+    visit.dispatch(Drained(visit.number, credit.number))
     assert visit.link.credit_left == 0
     visit.link.grant(2)
     assert visit.command(Credit).limit == 3
@@ -478,7 +487,7 @@ def test_pythons_drain_with_no_credit_at_all_is_answered_behind_what_is_under_wa
     credit = visit.command(Credit)
     assert (credit.limit, credit.drains) == (0, True)
     assert not visit.deliver(1)
-    visit.perform(Drained(visit.number, credit.number))
+    visit.dispatch(Drained(visit.number, credit.number))
     assert visit.received() == []
 
 
@@ -563,7 +572,7 @@ def test_credit_given_after_a_delivery_is_more_and_after_a_drain_too() -> None:
     visit.pump()
     drain = visit.command(Credit)
     assert drain.asks == NOT_ASKED
-    visit.perform(Drained(visit.number, drain.number))
+    visit.dispatch(Drained(visit.number, drain.number))
     visit.received()
     visit.link.grant(3)
     visit.pump()
@@ -599,7 +608,7 @@ def test_the_session_window_bounds_what_the_core_sees() -> None:
     visit = Receiving()
     outgoing = visit.peer.links[visit.number].link.session.outgoing
     visit.link.grant(10)
-    visit.peer.connection.receive(b"".join(visit.connection.take_output()), NOW_MS)
+    visit.peer.connection.receive(b"".join(visit.connection.drain_output()), NOW_MS)
     outgoing.window = 4  # as if the peer's flow had said so
     visit.peer.receive(b"", NOW_MS)
     assert visit.command(Credit).limit == 4
@@ -646,7 +655,7 @@ def test_a_settlement_goes_to_the_core_and_its_echo_back(state: Accepted, kind: 
     assert (command.link_id, command.lock_token, command.is_settled) == (visit.number, token(7), False)
     assert command.settlement.kind == kind
     assert not visit.has(IncomingSettled)
-    visit.perform(Settled(visit.number, command.delivery_id, kind, None))
+    visit.dispatch(SettlementAnswered(visit.number, command.delivery_id, kind, None))
     echo = visit.take(IncomingSettled)
     assert (echo.first, echo.last) == (event.delivery_id, event.delivery_id)
     assert type(echo.state) is type(state)
@@ -659,7 +668,7 @@ def test_a_lost_lock_is_echoed_as_rejected_with_the_error_whatever_was_asked() -
     (event,) = visit.received()
     visit.session.dispose(event.delivery_id, ACCEPTED)
     command = visit.command(Settle)
-    visit.perform(Settled(visit.number, command.delivery_id, COMPLETE, MessageLockLost("Gone.")))
+    visit.dispatch(SettlementAnswered(visit.number, command.delivery_id, COMPLETE, MessageLockLost("Gone.")))
     state = visit.take(IncomingSettled).state
     assert isinstance(state, Rejected)
     assert state.error is not None
@@ -739,8 +748,8 @@ def test_a_link_that_closes_gives_back_what_was_never_begun() -> None:
     visit = Receiving(credit=5)
     visit.peer.links[visit.number].link.session.outgoing.window = 2
     for number in range(1, 6):
-        assert visit.peer.perform(delivery(visit.number, number), NOW_MS)
-    visit.connection.receive(b"".join(visit.peer.take_output()), NOW_MS)
+        assert visit.peer.dispatch(delivery(visit.number, number), NOW_MS)
+    visit.connection.receive(b"".join(visit.peer.drain_output()), NOW_MS)
     assert len(visit.received()) == 2
     visit.link.detach()
     given_back = [visit.command(Undelivered) for _ in range(3)]
@@ -750,13 +759,13 @@ def test_a_link_that_closes_gives_back_what_was_never_begun() -> None:
 def test_a_session_that_ends_takes_its_links_with_it() -> None:
     visit = Receiving(credit=5)
     visit.session.end()
-    assert visit.command(Detach).link_id == visit.number
+    assert visit.command(DetachLink).link_id == visit.number
     assert visit.peer.links == {}
 
 
 def test_the_core_can_end_a_link_with_a_reason() -> None:
     visit = Receiving(credit=5)
-    assert visit.perform(Detached(visit.number, EntityNotFound("Deleted.")))
+    assert visit.dispatch(Detached(visit.number, EntityNotFound("Deleted.")))
     assert visit.refusal(visit.link)[0] == "amqp:not-found"
     assert not visit.deliver(1)
 
@@ -768,19 +777,19 @@ def test_a_sender_whose_link_the_core_ends_hears_of_all_its_sends_first() -> Non
     link.send(b"tag", body_message(), False)
     first = visit.command(Send).delivery_id
     gone = EntityNotFound("Deleted.")
-    visit.perform(Detached(number, gone))
+    visit.dispatch(Detached(number, gone))
     assert link.is_open, "one send is not answered yet"
-    asked = visit.command(Detach)
+    asked = visit.command(DetachLink)
     assert (asked.link_id, asked.error) == (number, gone)
     link.send(b"more", body_message(), False)
     assert not visit.has_command(Send), "it is refused without the core"
-    visit.perform(SendSettled(number, first, gone))
-    visit.perform(Detached(number, gone))
+    visit.dispatch(SendSettled(number, first, gone))
+    visit.dispatch(Detached(number, gone))
     refused = [visit.take(DispositionReceived) for _ in range(2)]
     assert [state_condition(event.state) for event in refused] == ["amqp:not-found"] * 2
     assert visit.refusal(link)[0] == "amqp:not-found"
     assert visit.peer.links == {}
-    assert visit.peer.take_forgotten() == [number]
+    assert visit.peer.drain_unregistered() == [number]
 
 
 def state_condition(state: object) -> str:
@@ -794,8 +803,8 @@ def test_a_lost_socket_detaches_every_link_and_forgets_every_number() -> None:
     other = visit.sender()
     visit.attached(other)
     visit.peer.lost()
-    detached = [visit.command(Detach).link_id for _ in range(2)]
-    assert sorted(visit.peer.take_forgotten()) == sorted(detached)
+    detached = [visit.command(DetachLink).link_id for _ in range(2)]
+    assert sorted(visit.peer.drain_unregistered()) == sorted(detached)
     assert visit.peer.links == {}
     assert not visit.deliver(1)
 
@@ -809,13 +818,13 @@ def test_closing_tells_the_client_to_come_again() -> None:
     assert closed.error.condition == "amqp:connection:forced"
     assert "TrackingId:" in (closed.error.description or "")
     assert visit.peer.is_closed
-    assert visit.has_command(Detach)
+    assert visit.has_command(DetachLink)
 
 
 def test_a_connection_that_the_client_closes_is_forgotten() -> None:
     visit = Receiving()
     visit.connection.close()
-    assert visit.command(Detach).link_id == visit.number
+    assert visit.command(DetachLink).link_id == visit.number
     assert visit.peer.is_closed
 
 
@@ -824,12 +833,12 @@ def test_commands_are_taken_by_count_and_bytes_oldest_first() -> None:
     visit.commands.clear()
     for number in range(10):
         visit.link.send(b"%d" % number, body_message(b"x" * 1_000, message_id=f"{number}"), True)
-    visit.peer.receive(b"".join(visit.connection.take_output()), NOW_MS)
-    first = visit.peer.take_commands(3, 1 << 20)
-    by_bytes = visit.peer.take_commands(100, 3_000)
-    one = visit.peer.take_commands(100, 1)
+    visit.peer.receive(b"".join(visit.connection.drain_output()), NOW_MS)
+    first = visit.peer.pop_commands(3, 1 << 20)
+    by_bytes = visit.peer.pop_commands(100, 3_000)
+    one = visit.peer.pop_commands(100, 1)
     assert visit.peer.has_commands
-    rest = visit.peer.take_commands(100, 1 << 20)
+    rest = visit.peer.pop_commands(100, 1 << 20)
     assert [len(part) for part in (first, by_bytes, one, rest)] == [3, 2, 1, 4]
     ids = [command.messages[0].message_id for command in first + by_bytes + one + rest if isinstance(command, Send)]
     assert ids == [str(number) for number in range(10)]
@@ -847,7 +856,7 @@ def test_a_fault_of_ours_closes_this_connection_and_is_raised_to_its_owner() -> 
     visit = Visit("PLAIN", ROOT_PLAIN, names=BrokenDirectory())
     receiver = visit.receiver()
     number = visit.command(AttachReceiver).link_id
-    visit.perform(Attached(number))
+    visit.dispatch(Attached(number))
     assert receiver.is_open
     with pytest.raises(ValueError, match="a fault of ours"):
         visit.sender("broken/$management")
@@ -855,7 +864,7 @@ def test_a_fault_of_ours_closes_this_connection_and_is_raised_to_its_owner() -> 
     closed = visit.take(ConnectionClosed)
     assert closed.error is not None
     assert closed.error.condition == InternalError.condition
-    assert visit.command(Detach).link_id == number
+    assert visit.command(DetachLink).link_id == number
 
 
 def test_frames_after_the_end_of_their_session_are_ignored() -> None:
@@ -865,9 +874,9 @@ def test_frames_after_the_end_of_their_session_are_ignored() -> None:
     detaches = []
     for link in (out, back):
         link.detach()
-        detaches.append(b"".join(visit.connection.take_output()))
+        detaches.append(b"".join(visit.connection.drain_output()))
     visit.session.end()
-    end = b"".join(visit.connection.take_output())
+    end = b"".join(visit.connection.drain_output())
     visit.peer.receive(end + b"".join(detaches), NOW_MS)
     assert not visit.peer.is_closed
     assert visit.peer.links == {}
@@ -880,8 +889,8 @@ def test_links_of_both_kinds_share_a_connection_with_many_sessions() -> None:
         session = visit.connection.begin()
         visit.pump()
         links.append(visit.sender(session=session))
-        visit.perform(Attached(visit.command(AttachSender).link_id))
+        visit.dispatch(Attached(visit.command(AttachSender).link_id))
         links.append(visit.receiver(session=session))
-        visit.perform(Attached(visit.command(AttachReceiver).link_id))
+        visit.dispatch(Attached(visit.command(AttachReceiver).link_id))
     assert all(link.is_open for link in links)
     assert not visit.has(LinkDetached)

@@ -2,7 +2,7 @@
 
 from spillway.amqp.connection import ConnectionOptions
 from spillway.amqp.performatives import Flow
-from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, NOT_ASKED, Credit, Detach, Undelivered
+from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, NOT_ASKED, Credit, DetachLink, Undelivered
 from spillway.broker.effects import Deliver
 from spillway.dialect.addresses import parse_address
 from spillway.dialect.admission import admit
@@ -45,7 +45,7 @@ class Receiving:
 
     def told(self) -> list[tuple[int, bool, int]]:
         """Limit, whether it drains, and what the client asks: since the last time."""
-        commands = self.outbox.take_commands(1_000, 1 << 30)
+        commands = self.outbox.pop_commands(1_000, 1 << 30)
         return [(command.limit, command.drains, command.asks) for command in commands if isinstance(command, Credit)]
 
 
@@ -77,10 +77,10 @@ def test_a_window_that_opens_is_told_of_the_receivers_that_it_stopped_and_of_no_
     receiving = Receiving(window=2)
     receiving.grant(5)
     assert receiving.told() == [(2, False, ASKS_MORE)]
-    receiving.group.tell_window_bound()
+    receiving.group.advertise_window_bound()
     assert receiving.told() == []
     receiving.link.session.outgoing.window = 100  # as if the client's flow had said so
-    receiving.group.tell_window_bound()
+    receiving.group.advertise_window_bound()
     assert receiving.told() == [(5, False, NOT_ASKED)]
     assert not receiving.group.window_bound
 
@@ -125,10 +125,10 @@ def test_a_receiver_that_leaves_gives_back_what_was_not_begun_and_is_nobodys_con
     assert receiving.group.window_bound
     receiving.receiver.leave()
     assert not receiving.group.window_bound
-    back, detach = receiving.outbox.take_commands(10, 1 << 30)
+    back, detach = receiving.outbox.pop_commands(10, 1 << 30)
     assert isinstance(back, Undelivered)
-    assert isinstance(detach, Detach)
-    assert (detach.link_id, receiving.outbox.take_forgotten()) == (NUMBER, [NUMBER])
+    assert isinstance(detach, DetachLink)
+    assert (detach.link_id, receiving.outbox.drain_unregistered()) == (NUMBER, [NUMBER])
 
 
 def test_a_receiver_that_leaves_pays_no_longer_for_what_it_held() -> None:

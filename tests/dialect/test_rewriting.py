@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.amqp.codec import Budget, encode
+from spillway.amqp.codec import DecodeBudget, encode
 from spillway.amqp.message import (
     Header,
     Properties,
@@ -49,7 +49,7 @@ def changed(message: Message, expression: str) -> Message:
 
 
 def sections_of(message: Message) -> Sections:
-    return split_sections(message.raw, Budget())
+    return split_sections(message.raw, DecodeBudget())
 
 
 def values_of(message: Message) -> dict[object, object]:

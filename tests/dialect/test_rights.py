@@ -235,7 +235,7 @@ def test_a_new_token_for_the_same_scope_replaces_the_old_one() -> None:
     grants.add(granted("q", SEND, NOW_MS + 1_000))
     grants.add(granted("q", SEND, NOW_MS + 9_000))
     assert grants.next_expiry_ms() == NOW_MS + 9_000
-    grants.drop_expired(NOW_MS + 5_000)
+    grants.evict_expired(NOW_MS + 5_000)
     assert authorise(grants, "q", SEND, NOW_MS + 5_000) is None
 
 

@@ -3,7 +3,7 @@
 from spillway.amqp.connection import ConnectionOptions
 from spillway.amqp.events import TransferReceived
 from spillway.amqp.performatives import Disposition, Flow, Rejected
-from spillway.broker.commands import Detach, Send
+from spillway.broker.commands import DetachLink, Send
 from spillway.broker.effects import SendSettled
 from spillway.dialect.addresses import parse_address
 from spillway.dialect.outbox import Outbox
@@ -46,7 +46,7 @@ def test_a_message_becomes_a_command_and_what_is_none_is_rejected() -> None:
     sending = Sending()
     sending.send(0)
     sending.send(1, b"no message")
-    (command,) = sending.outbox.take_commands(10, 1 << 30)
+    (command,) = sending.outbox.pop_commands(10, 1 << 30)
     assert isinstance(command, Send)
     assert (command.link_id, command.delivery_id, len(command.messages)) == (NUMBER, 0, 1)
     assert sending.rejected() == [1]
@@ -84,9 +84,9 @@ def test_a_sender_that_ends_refuses_what_comes_and_asks_the_core_to_answer_what_
     sending.send(0)
     sending.sender.begin_to_end(EntityNotFound("gone"))
     sending.send(1)
-    send, detach = sending.outbox.take_commands(10, 1 << 30)
+    send, detach = sending.outbox.pop_commands(10, 1 << 30)
     assert isinstance(send, Send)
-    assert isinstance(detach, Detach)
+    assert isinstance(detach, DetachLink)
     assert detach.error is sending.sender.ending
     assert sending.rejected() == [1]
     assert sending.link.is_open

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.events import DispositionReceived, LinkAttached, TransferReceived
 from spillway.amqp.link import Link
 from spillway.amqp.message import (
@@ -29,7 +29,7 @@ from spillway.model.entity import SUBSCRIPTION, TOPIC, EntitySettings
 from spillway.model.errors import NotAllowed
 from spillway.model.rule_values import RuleValue
 from spillway.model.rules import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
-from spillway.testing.core import Core
+from spillway.testing.core import CoreHarness
 from tests.dialect.visit import NOW_MS, Answer, Visit, Whole, sas_token
 
 ADD = "com.microsoft:add-rule"
@@ -40,7 +40,7 @@ NODE = "t/Subscriptions/s/$management"
 SQL: dict[object, object] = {"sql-filter": {"expression": "color = 'red'"}}
 
 
-class SeeingCore(Core):
+class SeeingCore(CoreHarness):
     def make_namespace(self, seed: bytes) -> Namespace:
         return Namespace("test", self.journal.recover(), seed, EncodedAccess())
 
@@ -88,15 +88,15 @@ class News(Whole):
 
 
 def values_of(payload: bytes) -> dict[object, object]:
-    return decode_map(payload, split_sections(payload, Budget()).application_properties)
+    return decode_map(payload, split_sections(payload, DecodeBudget()).application_properties)
 
 
 def annotations_of(payload: bytes) -> dict[object, object]:
-    return decode_map(payload, split_sections(payload, Budget()).message_annotations)
+    return decode_map(payload, split_sections(payload, DecodeBudget()).message_annotations)
 
 
 def body_of(payload: bytes) -> bytes:
-    ((at, end),) = decode_data_bodies(payload, split_sections(payload, Budget()))
+    ((at, end),) = decode_data_bodies(payload, split_sections(payload, DecodeBudget()))
     return payload[at:end]
 
 
@@ -452,14 +452,14 @@ def test_a_page_of_large_rules_is_cut_by_size_and_is_never_empty() -> None:
     properties = {f"p{number}": RuleValue("string", "x" * 1_000) for number in range(30)}
     large = [Rule(f"r{number}", CorrelationFilter(properties=properties), None, 0) for number in range(100)]
     visit.ask_for_rules()
-    visit.perform(Rules(visit.command(ListRules).request_id, large))
+    visit.dispatch(Rules(visit.command(ListRules).request_id, large))
     names = names_of(visit.answer())
     assert names == [f"r{number}" for number in range(len(names))]
     assert 5 < len(names) < 100
     huge = {f"p{number}": RuleValue("string", "x" * limits.RULES_LISTED_BYTES_MAX) for number in range(2)}
     visit.ask_for_rules()
     giants = [Rule(f"r{number}", CorrelationFilter(properties=huge), None, 0) for number in range(2)]
-    visit.perform(Rules(visit.command(ListRules).request_id, giants))
+    visit.dispatch(Rules(visit.command(ListRules).request_id, giants))
     assert names_of(visit.answer()) == ["r0"]
 
 
@@ -473,7 +473,7 @@ def test_rules_are_taken_some_at_a_time() -> None:
     outbox.commands += [RemoveRule(number, "t", "s") for number in range(200, 240)]
     taken: list[int] = []
     while outbox.commands:
-        taken.append(len(outbox.take_commands(limits.COMMANDS_PER_TURN_MAX, limits.COMMAND_BYTES_PER_TURN_MAX)))
+        taken.append(len(outbox.pop_commands(limits.COMMANDS_PER_TURN_MAX, limits.COMMAND_BYTES_PER_TURN_MAX)))
     assert taken == [20] * 5 + [1, 1, 9, 20, 12]
 
 
@@ -485,10 +485,10 @@ def test_few_lists_of_rules_are_with_the_core_at_a_time() -> None:
     first = [command for command in visit.commands if isinstance(command, ListRules)]
     assert len(first) == BROWSING_MAX
     visit.commands.clear()
-    visit.perform(Rules(first[0].request_id, [Rule("r", TrueFilter(), None, 0)]))
+    visit.dispatch(Rules(first[0].request_id, [Rule("r", TrueFilter(), None, 0)]))
     assert visit.has_command(ListRules)
     second = visit.command(ListRules)
-    visit.perform(Failed(first[1].request_id, NotAllowed("no")))
+    visit.dispatch(Failed(first[1].request_id, NotAllowed("no")))
     third = visit.command(ListRules)
     assert len({second.request_id, third.request_id, *(command.request_id for command in first)}) == BROWSING_MAX + 2
     assert visit.has(TransferReceived)

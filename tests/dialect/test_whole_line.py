@@ -2,7 +2,7 @@
 
 import uuid
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import DispositionReceived, IncomingSettled, TransferReceived
 from spillway.amqp.message import decode_data_bodies, decode_header, decode_map, split_sections
@@ -12,7 +12,7 @@ from tests.dialect.visit import Whole, body_message
 
 
 def body_of(event: TransferReceived) -> bytes:
-    sections = split_sections(event.payload, Budget())
+    sections = split_sections(event.payload, DecodeBudget())
     return b"".join(event.payload[at:end] for at, end in decode_data_bodies(event.payload, sections))
 
 
@@ -46,7 +46,7 @@ def test_abandon_brings_it_back_with_a_counted_delivery() -> None:
     (second,) = visit.deliveries()
     echo = visit.take(IncomingSettled)
     assert isinstance(echo.state, Modified)
-    assert decode_header(second.payload, split_sections(second.payload, Budget())).delivery_count == 1
+    assert decode_header(second.payload, split_sections(second.payload, DecodeBudget())).delivery_count == 1
 
 
 def test_a_dead_lettered_message_is_found_with_its_reason_and_source() -> None:
@@ -63,7 +63,7 @@ def test_a_dead_lettered_message_is_found_with_its_reason_and_source() -> None:
     assert echo.state.error is None
     visit.open_receiver("q/$deadletterqueue", credit=1)
     (dead,) = visit.deliveries()
-    sections = split_sections(dead.payload, Budget())
+    sections = split_sections(dead.payload, DecodeBudget())
     properties = decode_map(dead.payload, sections.application_properties)
     assert properties == {"DeadLetterReason": "bad", "DeadLetterErrorDescription": "very bad"}
     assert decode_map(dead.payload, sections.message_annotations)["x-opt-deadletter-source"] == "q"
@@ -153,7 +153,7 @@ def test_a_deferred_message_is_received_by_its_number_and_settled_over_managemen
     assert isinstance(answer.body, dict)
     (item,) = answer.body["messages"]
     assert isinstance(item["lock-token"], uuid.UUID)
-    sections = split_sections(item["message"], Budget())
+    sections = split_sections(item["message"], DecodeBudget())
     assert decode_map(item["message"], sections.message_annotations)["x-opt-message-state"] == 1
     visit.ask(
         out,
@@ -172,7 +172,7 @@ def test_the_lock_token_of_a_delivery_is_the_uuid_that_management_knows() -> Non
     visit.open_receiver(credit=1)
     (delivery,) = visit.deliveries()
     token = uuid.UUID(bytes_le=delivery.tag)
-    annotations = decode_map(delivery.payload, split_sections(delivery.payload, Budget()).delivery_annotations)
+    annotations = decode_map(delivery.payload, split_sections(delivery.payload, DecodeBudget()).delivery_annotations)
     assert annotations["x-opt-lock-token"] == token
     out, _ = visit.pair("q/$management")
     visit.ask(out, {"operation": "com.microsoft:renew-lock"}, {"lock-tokens": Array(UUIDS, [token])})

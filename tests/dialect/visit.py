@@ -8,9 +8,9 @@ import uuid
 from typing import TypeVar
 from urllib.parse import quote
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.connection import Connection, ConnectionOptions
-from spillway.amqp.events import Event, LinkAttached, LinkDetached, TransferReceived
+from spillway.amqp.events import ConnectionEvent, LinkAttached, LinkDetached, TransferReceived
 from spillway.amqp.link import Link
 from spillway.amqp.message import (
     Properties,
@@ -31,9 +31,9 @@ from spillway.dialect.peer import Peer, PeerOptions
 from spillway.dialect.rights import LISTEN, MANAGE, SEND, AccessRule, Rights
 from spillway.model import limits
 from spillway.model.entity import QUEUE, EntitySettings, entity_key
-from spillway.testing.core import Core
+from spillway.testing.core import CoreHarness
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=ConnectionEvent)
 C = TypeVar("C", bound=Command)
 
 NOW_MS = 1_700_000_000_000
@@ -92,7 +92,7 @@ class Answer:
     """A response as the client reads it."""
 
     def __init__(self, payload: bytes) -> None:
-        sections = split_sections(payload, Budget())
+        sections = split_sections(payload, DecodeBudget())
         self.correlation_id = decode_properties(payload, sections).correlation_id
         self.properties = decode_map(payload, sections.application_properties)
         self.body = decode_body_value(payload, sections)
@@ -122,7 +122,7 @@ class Visit:
             False,
             now_ms,
         )
-        self.events: list[Event] = []
+        self.events: list[ConnectionEvent] = []
         self.commands: list[Command] = []
         self.cbs_pair: tuple[Link, Link] | None = None
         self.connection.open()
@@ -134,14 +134,14 @@ class Visit:
     def pump(self) -> None:
         """Carry bytes both ways until both ends are silent."""
         while True:
-            out = b"".join(self.connection.take_output())
+            out = b"".join(self.connection.drain_output())
             if out:
                 self.peer.receive(out, self.now_ms)
-            back = b"".join(self.peer.take_output())
+            back = b"".join(self.peer.drain_output())
             if back:
                 self.connection.receive(back, self.now_ms)
-            self.events += self.connection.take_events()
-            self.commands += self.peer.take_commands(10_000, 1 << 30)
+            self.events += self.connection.drain_events()
+            self.commands += self.peer.pop_commands(10_000, 1 << 30)
             if not out and not back:
                 return
 
@@ -154,7 +154,7 @@ class Visit:
                 return event
         raise AssertionError(f"no {kind.__name__} among {[type(event).__name__ for event in self.events]}")
 
-    def has(self, kind: type[Event]) -> bool:
+    def has(self, kind: type[ConnectionEvent]) -> bool:
         self.pump()
         return any(isinstance(event, kind) for event in self.events)
 
@@ -171,8 +171,8 @@ class Visit:
         self.pump()
         return any(isinstance(command, kind) for command in self.commands)
 
-    def perform(self, effect: Effect) -> bool:
-        is_spoken = self.peer.perform(effect, self.now_ms)
+    def dispatch(self, effect: Effect) -> bool:
+        is_spoken = self.peer.dispatch(effect, self.now_ms)
         self.pump()
         return is_spoken
 
@@ -217,7 +217,7 @@ class Visit:
     def attached(self, link: Link) -> int:
         """Answer the last attach as the core would; the link's number."""
         number = max(self.peer.links)
-        assert self.perform(Attached(number))
+        assert self.dispatch(Attached(number))
         assert link.is_open
         self.take(LinkAttached)
         return number
@@ -287,7 +287,7 @@ def body_message(body: bytes = b"hello", **properties: object) -> bytes:
 
 
 def sections_of(payload: bytes) -> Sections:
-    return split_sections(payload, Budget())
+    return split_sections(payload, DecodeBudget())
 
 
 class Whole(Visit):
@@ -296,7 +296,7 @@ class Whole(Visit):
     def __init__(
         self, settings: EntitySettings | None = None, mechanism: str = "ANONYMOUS", response: bytes = b""
     ) -> None:
-        self.core = Core(NOW_MS)
+        self.core = CoreHarness(NOW_MS)
         self.core.apply(CreateEntity(1_000_000, QUEUE, "q", settings or EntitySettings()))
         super().__init__(mechanism, response)
         self.peer.missing.directory = self.core.namespace
@@ -313,7 +313,7 @@ class Whole(Visit):
 
     def speak(self, effects: list[Effect]) -> None:
         for effect in effects:
-            is_spoken = self.peer.perform(effect, self.now_ms)
+            is_spoken = self.peer.dispatch(effect, self.now_ms)
             if not is_spoken and isinstance(effect, Deliver) and effect.lock_token:
                 self.commands.append(Undelivered(effect.path, effect.lock_token))
 

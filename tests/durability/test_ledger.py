@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spillway.cli.control import Broker
+from spillway.cli.control import RunningBroker
 from spillway.store.check import check
 from tests.tools import metering
 from tests.tools.broker_process import NAMESPACE, PACKAGE_PARENT, BrokerProcess
@@ -76,7 +76,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def ledger(broker: BrokerProcess) -> metering.Counted:
-    answer: dict[str, Any] = Broker(broker.connection_string, None).ask("GET", "ledger")
+    answer: dict[str, Any] = RunningBroker(broker.connection_string, None).ask("GET", "ledger")
     assert (answer["damaged_rows"], answer["unreadable_days"]) == (0, [])
     return metering.of_ledger(answer["rows"])
 

@@ -224,7 +224,7 @@ def test_what_the_file_cannot_say_is_a_line_with_the_name_that_administration_ha
 @pytest.mark.parametrize("name", sorted(UNSAID))
 def test_what_the_file_cannot_say_stays_as_it_is_when_the_file_is_served(name: str) -> None:
     read = EntitySettings()
-    read.keep_unsaid_of(made(QUEUE, **{name: OTHERS[name]}).settings)
+    read.retain_unconfigured_of(made(QUEUE, **{name: OTHERS[name]}).settings)
     assert getattr(read, name) == OTHERS[name] != getattr(EntitySettings(), name)
 
 

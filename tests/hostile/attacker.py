@@ -9,7 +9,7 @@ import time
 from types import TracebackType
 from typing import Self, TypeVar
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.frames import AMQP_HEADER, SASL_HEADER, decode_performative, encode_frame, encode_sasl_frame
 from spillway.amqp.message import Properties, encode_amqp_value, encode_data, encode_message
@@ -144,7 +144,7 @@ class Attacker:
                 break
             if size > offset * 4:
                 frame = bytes(received[at : at + size])
-                body, after = decode_performative(frame, offset * 4, size, Budget())
+                body, after = decode_performative(frame, offset * 4, size, DecodeBudget())
                 self.answers.append((channel, body))
                 if isinstance(body, Transfer):
                     self.payloads.append(frame[after:])

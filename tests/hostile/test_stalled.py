@@ -189,8 +189,8 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 )
 async def test_sockets_that_do_not_log_in_are_dropped_in_time(moved: Moved, first: bytes, patience_ms: int) -> None:
     held_open = await held(moved, 100, first)
-    lobby = moved.server.lobby
-    row = lobby.strangers if first == SASL_HEADER else lobby.silent
+    lobby = moved.server.preauth
+    row = lobby.unauthenticated if first == SASL_HEADER else lobby.silent
     await moved.until(lambda: len(row) == 100)
     moved.clock.advance(patience_ms - 1_000)
     await asyncio.sleep(0.05)
@@ -199,13 +199,13 @@ async def test_sockets_that_do_not_log_in_are_dropped_in_time(moved: Moved, firs
     for reader, writer in held_open:
         await ended(reader)
         writer.close()
-    await moved.until(lambda: len(moved.server.lobby) == 0 and not moved.server.pump.connections)
+    await moved.until(lambda: len(moved.server.preauth) == 0 and not moved.server.pump.connections)
 
 
 async def test_a_flood_of_strangers_pushes_out_its_own_and_not_the_client_that_comes_next(moved: Moved) -> None:
     held_open = await held(moved, 400, SASL_HEADER)
-    lobby = moved.server.lobby
-    await moved.until(lambda: not lobby.silent and 150 < len(lobby.strangers) <= 200)
+    lobby = moved.server.preauth
+    await moved.until(lambda: not lobby.silent and 150 < len(lobby.unauthenticated) <= 200)
     text = f"Endpoint=sb://localhost:{moved.port};SharedAccessKeyName=RootManageSharedAccessKey;"
     text += f"SharedAccessKey={DEVELOPMENT_KEY};UseDevelopmentEmulator=true"
     async with await connect(text, operation_timeout=5) as client:

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from spillway.admin.front import Front
+from spillway.admin.front import HttpFront
 from spillway.amqp.frames import SASL_HEADER
 from spillway.amqp.performatives import Close, Disposition, Rejected, Transfer
 from spillway.dialect.peer import Peer
@@ -219,7 +219,7 @@ async def test_who_puts_no_token_is_told_so_and_cut_off(moved: Moved) -> None:
 
 async def test_who_says_nothing_after_the_upgrade_is_cut_off_in_the_same_time(moved: Moved) -> None:
     silent = await asyncio.to_thread(RawWebSocket, moved.port)
-    await moved.until(lambda: len(moved.server.lobby.strangers) == 1)
+    await moved.until(lambda: len(moved.server.preauth.unauthenticated) == 1)
     moved.clock.advance(limits.TOKEN_TIMEOUT_MS + 1_000)
     moved.clock.advance(limits.HEADER_TIMEOUT_MS + 1_000)
     await moved.until(lambda: not moved.server.pump.connections)
@@ -271,12 +271,12 @@ def stalled(port: int) -> WebSocketAttacker:
 async def test_what_nobody_takes_is_not_read(moved: Moved) -> None:
     attacker = await opened(moved)
     await asyncio.to_thread(lambda: attacker.begin().attach_sender())
-    moved.server.pump.hold(True)
+    moved.server.pump.set_held(True)
     filling = asyncio.create_task(asyncio.to_thread(fill, attacker, 600, 60_000))
     await asyncio.sleep(0.3)
     assert not moved.server.pump.dirty
     assert moved.server.core.directory.queues[TARGET].counters.active == 0
-    moved.server.pump.hold(False)
+    moved.server.pump.set_held(False)
     await filling
     assert moved.server.core.directory.queues[TARGET].counters.active == 600
     attacker.close()
@@ -284,8 +284,8 @@ async def test_what_nobody_takes_is_not_read(moved: Moved) -> None:
 
 async def test_a_namespace_that_stops_says_so_in_amqp_and_then_in_the_websocket(moved: Moved) -> None:
     attacker = await opened(moved)
-    front = moved.server.door.http
-    assert isinstance(front, Front)
+    front = moved.server.acceptor.http
+    assert isinstance(front, HttpFront)
     front.stop()
     stopping = asyncio.create_task(moved.server.say_goodbye())
     close = await asyncio.to_thread(attacker.hear, Close)

@@ -89,6 +89,6 @@ def outage() -> list[Line]:
 
 def judged(lines: list[Line], **expected: Any) -> Verdict:
     judge = Judge()
-    judge.take(lines)
+    judge.accept(lines)
     messages = expected.pop("messages", len({line["id"] for line in lines if line["op"] == SEND}))
     return judge.judge(Expected("kill", messages, **expected))

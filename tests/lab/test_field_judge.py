@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from spillway.lab.field.draw import ENTITIES
-from spillway.lab.field.judge import Judge, Verdict
-from spillway.lab.field.plan import Plan, Program
+from spillway.lab.field.judge import PlayJudge, PlayVerdict
+from spillway.lab.field.plan import PlayPlan, Program
 from spillway.lab.histories import NS
 
-PLAN = Plan(
+PLAN = PlayPlan(
     seed=0,
     backlog_queues=1,
     cool_down_s=60.0,
@@ -55,9 +55,9 @@ def event(name: str, at_s: float, path: str = "plain") -> Line:
     return line("event", at_s, name=name, path=path, count=1, error="", before="")
 
 
-def judged(*lines: Line) -> Verdict:
-    judge = Judge(PLAN)
-    judge.take(lines)
+def judged(*lines: Line) -> PlayVerdict:
+    judge = PlayJudge(PLAN)
+    judge.accept(lines)
     return judge.judge()
 
 

@@ -78,5 +78,5 @@ def test_a_rule_that_was_lifted_is_not_lifted_again(tmp_path: Path) -> None:
     with Guard() as guard:
         guard.watch_rule(one)
         guard.watch_rule(other)
-        guard.forget_rule(one)
+        guard.unregister_rule(one)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]

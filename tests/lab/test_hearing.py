@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.lab.field.health import Health, Spell
-from spillway.lab.field.hearing import Call, broken_promise
+from spillway.lab.field.hearing import HeardCall, broken_promise
 from spillway.lab.field.plan import PRIMARY, SECONDARY
 
 EVERYWHERE = ("*",)
@@ -15,13 +15,15 @@ def ill(side: str, what: str, begin_s: float, end_s: float, *paths: str) -> Spel
     return Spell(side, what, paths or EVERYWHERE, begin_s, end_s, end_s)
 
 
-def told(call: Call, *spells: Spell) -> str | None:
+def told(call: HeardCall, *spells: Spell) -> str | None:
     """Of a good message whose call failed."""
     return broken_promise(call, Health(list(spells), 2))
 
 
-def call(begin_s: float, end_s: float, interval_s: float = 0.0, pending: str = "raise", is_away: bool = False) -> Call:
-    return Call("orders", begin_s, end_s, interval_s, pending, is_away)
+def call(
+    begin_s: float, end_s: float, interval_s: float = 0.0, pending: str = "raise", is_away: bool = False
+) -> HeardCall:
+    return HeardCall("orders", begin_s, end_s, interval_s, pending, is_away)
 
 
 @pytest.mark.parametrize("interval_s", [0.0, 2.0])

@@ -11,7 +11,7 @@ import pytest
 
 from spillway.lab.histories import BEGINS, MENDED
 from spillway.lab.picture import draw
-from spillway.lab.report import Part, senders_of, write_report
+from spillway.lab.report import ScenarioPart, senders_of, write_report
 from spillway.lab.scenarios import scenario_of
 from spillway.lab.timeline import read_timeline
 from tests.lab.lines import Line, event, fault, judged, outage, whole
@@ -21,12 +21,12 @@ LINES = [line for number in range(8) for line in whole(f"producer0-{number}", nu
 VOID = {"meta", "br"}
 
 
-def part(lines: list[Line], about: str = "the primary is killed", **found: Any) -> Part:
+def part(lines: list[Line], about: str = "the primary is killed", **found: Any) -> ScenarioPart:
     verdict = asdict(judged(lines)) | found
-    return Part(verdict, about, senders_of(scenario_of("kill")), read_timeline(lines))
+    return ScenarioPart(verdict, about, senders_of(scenario_of("kill")), read_timeline(lines))
 
 
-def written(tmp_path: Path, *parts: Part) -> str:
+def written(tmp_path: Path, *parts: ScenarioPart) -> str:
     write_report(tmp_path / "report.html", list(parts), "8 messages.")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     return (tmp_path / "report.html").read_text(encoding="utf-8")

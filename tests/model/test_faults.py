@@ -7,9 +7,9 @@ import pytest
 from spillway.model import limits
 from spillway.model.errors import ArgumentError, GivenError, ServerBusy, error_of
 from spillway.model.faults import (
+    INJECTED,
     KINDS,
     OPERATIONS,
-    PLANTED,
     Fault,
     FaultReport,
     fault_from_plain,
@@ -50,7 +50,7 @@ def test_what_a_kind_cannot_befall_is_refused_with_the_reason(kind: str, operati
 def test_a_fault_survives_json(kind: str) -> None:
     fault = fault_from_plain({"kind": kind, "path": "a/Subscriptions/b", **NEEDED.get(kind, {})})
     assert fault_from_plain(json.loads(json.dumps(fault.to_plain()))).to_plain() == fault.to_plain()
-    report = FaultReport(3, fault, PLANTED, 7, 2, 1_000, True)
+    report = FaultReport(3, fault, INJECTED, 7, 2, 1_000, True)
     assert report_from_plain(json.loads(json.dumps(report.to_plain()))).to_plain() == report.to_plain()
 
 

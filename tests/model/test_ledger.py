@@ -142,9 +142,9 @@ def test_a_tally_packed_and_unpacked_counts_on_where_it_was() -> None:
     twin.settle()
     tally.settle()
     rows: list[LedgerRow] = []
-    tally.take(rows)
+    tally.drain(rows)
     others: list[LedgerRow] = []
-    twin.take(others)
+    twin.drain(others)
     assert fields(others) == fields(rows)
     assert {KIND_NAMES[row.kind]: row.operations for row in rows} == {
         "send": 3,

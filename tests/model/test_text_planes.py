@@ -52,6 +52,6 @@ def test_a_text_is_taken_apart_once_until_there_are_too_many() -> None:
 def test_so_many_answers_are_kept() -> None:
     memory = TextMemory()
     for number in range(ANSWERS_MAX * 3):
-        memory.keep_answer("a", str(number), "", True)
+        memory.store_answer("a", str(number), "", True)
         assert memory.answers[("a", str(number), "")]
         assert len(memory.answers) <= ANSWERS_MAX

@@ -15,7 +15,7 @@ from spillway.client.errors import LinkClosed, error_for
 from spillway.model.failures import CONDITIONS, Blame, Failure
 from spillway.paired.failover import Machine, State
 from spillway.paired.failures import FailoverPolicy, failure_of
-from spillway.paired.plan import Again, Plan, Raise
+from spillway.paired.plan import Again, Raise, SendPlan
 from spillway.paired.preflight import is_transient
 from spillway.syphon import policy as syphon_policy
 from spillway.syphon.policy import BUSY_PAUSE_S, DestinationState, EachAlone, Keep, RetryAt
@@ -112,7 +112,7 @@ def test_every_place_that_asks_does_what_the_table_says(condition: str, said: Ca
     """Sender, backlog and ping, whatever the condition and however it was said."""
     error = said(condition)
     failure = failure_of(error)
-    sender, entity = Plan(0.0, 60.0, 60.0, True, False), Machine("orders", 0.0)
+    sender, entity = SendPlan(0.0, 60.0, 60.0, True, False), Machine("orders", 0.0)
     until_s = sender.primary_until_s(0.0)
     step, change = sender.after_primary(error, failure, entity, 0, until_s)  # when it is not tried again any more
     assert (entity.state is State.FAILED_OVER) == (change is not None) == failure.counts_against_entity
@@ -120,7 +120,7 @@ def test_every_place_that_asks_does_what_the_table_says(condition: str, said: Ca
         assert step == Again(until_s + 10.0, is_patient=True)
     else:
         assert step == (Again(until_s) if failure.counts_against_entity else Raise())
-    backlog = Plan(0.0, 60.0, 60.0, True, False)
+    backlog = SendPlan(0.0, 60.0, 60.0, True, False)
     step, guilty = backlog.after_backlog("queue", failure, 0.0, 1.0)
     assert guilty is None or failure.is_certain
     if failure.blame is Blame.MESSAGE:

@@ -23,8 +23,8 @@ from spillway.paired.plan import (
     RETRIES_MAX,
     Again,
     NoBacklog,
-    Plan,
     Raise,
+    SendPlan,
     Step,
 )
 
@@ -33,8 +33,8 @@ NOW_S = 1_000.0
 ERROR = OSError("as the SDK raised it")
 
 
-def plan(timeout_s: float = 60.0, may_divert: bool = True, is_held: bool = False) -> Plan:
-    made = Plan(NOW_S, NOW_S + timeout_s, 60.0, may_divert, is_held)
+def plan(timeout_s: float = 60.0, may_divert: bool = True, is_held: bool = False) -> SendPlan:
+    made = SendPlan(NOW_S, NOW_S + timeout_s, 60.0, may_divert, is_held)
     made.primary_until_s(NOW_S)
     return made
 
@@ -44,7 +44,7 @@ def entity(interval_s: float = 60.0) -> Machine:
     return Machine("orders", interval_s)
 
 
-def step_of(call: Plan, failure: Failure, of: Machine | None, now_s: float = NOW_S) -> Step:
+def step_of(call: SendPlan, failure: Failure, of: Machine | None, now_s: float = NOW_S) -> Step:
     step, _ = call.after_primary(ERROR, failure, of, 0, now_s)
     return step
 
@@ -69,7 +69,7 @@ def test_the_primary_has_the_whole_time_unless_the_backlog_may_need_some_of_it()
 def test_a_time_out_counts_against_the_entity_if_it_had_a_fair_share_of_the_time(
     timeout_s: float, now_s: float, is_fair: bool
 ) -> None:
-    call, orders = Plan(NOW_S, NOW_S + timeout_s, 60.0, True, True), entity(0.0)
+    call, orders = SendPlan(NOW_S, NOW_S + timeout_s, 60.0, True, True), entity(0.0)
     call.primary_until_s(now_s)
     _, change = call.after_primary(OperationTimeoutError(), SILENT._replace(is_retried=False), orders, 0, now_s)
     assert (change is not None) is (orders.state is State.FAILED_OVER) is is_fair
@@ -141,7 +141,7 @@ def test_what_counts_against_the_entity_is_raised_held_or_diverted(
     ids=["at once", "held", "inside the interval", "too late"],
 )
 def test_an_entity_that_is_back_since_the_attempt_began_is_asked_again(
-    call: Plan, now_s: float, step: Again | Raise
+    call: SendPlan, now_s: float, step: Again | Raise
 ) -> None:
     orders = entity(0.0)
     orders.on_failure(ERROR, 0, NOW_S)

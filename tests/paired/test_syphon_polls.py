@@ -12,9 +12,9 @@ from spillway.client.control import ControlClient
 from spillway.paired import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from spillway.paired.ledger import EMPTY_RECEIVE, ClientLedger
 from spillway.paired.pairing import Pairing
-from spillway.paired.syphoning import Told, make_syphon
+from spillway.paired.syphoning import PairingObserver, make_syphon
 from spillway.syphon import standing
-from spillway.syphon.standing import Reported, StandingLane, Syphon
+from spillway.syphon.standing import Reported, StandingLane, StandingSyphon
 from tests.paired.namespaces import Namespaces, eventually
 
 CONNECTION = "Endpoint=sb://{}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5"
@@ -41,11 +41,18 @@ class Month:
         return []
 
 
-def lane_of(syphon: Syphon, pairing: Pairing, path: str) -> StandingLane:
+def lane_of(syphon: StandingSyphon, pairing: Pairing, path: str) -> StandingLane:
     """Without a receiver: what it is asked for goes to a seam."""
     nothing = cast(Any, None)
     return StandingLane(
-        path, syphon.destinations, Told(pairing), nothing, nothing, "restart", syphon.queues[0].long_poll_s, Reported()
+        path,
+        syphon.destinations,
+        PairingObserver(pairing),
+        nothing,
+        nothing,
+        "restart",
+        syphon.queues[0].long_poll_s,
+        Reported(),
     )
 
 

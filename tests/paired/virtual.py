@@ -15,9 +15,9 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus._pyamqp import error as amqp
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from spillway.paired.access import Access
+from spillway.paired.access import NamespaceAccess
 from spillway.paired.messages import raw_of
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 
 LOG = logging.getLogger("virtual")
 ANSWER_S = 0.01  # a round trip
@@ -184,7 +184,7 @@ class SdkClient:
         return
 
 
-def namespace_of(peer: Peer, host: str, timeout_s: float) -> Namespace:
+def namespace_of(peer: Peer, host: str, timeout_s: float) -> FactoryNamespace:
     """As a factory makes it."""
     make: Any = lambda **_: SdkClient(peer)  # noqa: E731
-    return Namespace(Access(host), make, None, timeout_s, 1_000, 64 << 20, 4, {})
+    return FactoryNamespace(NamespaceAccess(host), make, None, timeout_s, 1_000, 64 << 20, 4, {})

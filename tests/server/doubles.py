@@ -11,7 +11,7 @@ from spillway.model.errors import BrokerError
 from spillway.model.records import Catalogue, Query, Turn
 from spillway.server.numbers import Numbers
 from spillway.server.pump import Pump
-from spillway.store.journal import Listener
+from spillway.store.journal import JournalListener
 from spillway.store.memory import MemoryJournal
 from spillway.testing.clock import FakeClock
 
@@ -57,12 +57,12 @@ class ScriptedPeer:
             raise self.fault
         self.received.append(data)
 
-    def take_commands(self, count_max: int, bytes_max: int) -> list[Command]:
+    def pop_commands(self, count_max: int, bytes_max: int) -> list[Command]:
         taken = self.commands[:count_max]
         del self.commands[:count_max]
         return taken
 
-    def perform(self, effect: Effect, now_ms: int) -> bool:
+    def dispatch(self, effect: Effect, now_ms: int) -> bool:
         if self.fault is not None:
             raise self.fault
         if effect.to in self.gone:
@@ -71,7 +71,7 @@ class ScriptedPeer:
         self.output.append(f"{type(effect).__name__} {effect.to}\n".encode())
         return True
 
-    def take_output(self) -> list[bytes]:
+    def drain_output(self) -> list[bytes]:
         taken = self.output
         self.output = []
         return taken
@@ -104,12 +104,12 @@ class ScriptedPeer:
     def refuse(self, error: BrokerError) -> None:
         self.refusal = error
 
-    def take_registered(self) -> list[int]:
+    def drain_registered(self) -> list[int]:
         taken = self.registered
         self.registered = []
         return taken
 
-    def take_forgotten(self) -> list[int]:
+    def drain_unregistered(self) -> list[int]:
         taken = self.forgotten
         self.forgotten = []
         return taken
@@ -159,12 +159,12 @@ class HeldJournal:
         self.is_copying = False
         self.free_bytes = 1 << 40
         self.set_apart_count = 0
-        self.listener: Listener | None = None
+        self.listener: JournalListener | None = None
 
     def recover(self) -> Catalogue:
         return self.inner.recover()
 
-    def start(self, listener: Listener, post: Callable[[Callable[[], None]], None]) -> None:
+    def start(self, listener: JournalListener, post: Callable[[Callable[[], None]], None]) -> None:
         self.listener = listener
         self.post = post
         self.inner.start(listener, self.tell)

@@ -41,20 +41,20 @@ def watch(tmp_path: Path) -> KeyWatch:
 def test_a_watch_notices_every_change_of_the_file_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rules = ensure_rules(tmp_path)
     watch = KeyWatch(tmp_path, is_development=False)
-    assert watch.look() is None
+    assert watch.poll() is None
     for count in (1, 2):
         write_rules(tmp_path, [*rules, *[new_rule(f"r{number}", SEND) for number in range(count)]])
-        found = watch.look()
+        found = watch.poll()
         assert found is not None
         assert len(found) == 1 + count
-        assert watch.look() is None
+        assert watch.poll() is None
     (tmp_path / "keys.json").write_text('{"r": "short"}')
-    assert watch.look() is None
+    assert watch.poll() is None
     assert "the rules stay as they are" in caplog.text
     (tmp_path / "keys.json").unlink()
-    assert watch.look() is None
+    assert watch.poll() is None
     assert "is gone: the rules stay as they are" in caplog.text
-    assert watch.look() is None
+    assert watch.poll() is None
 
 
 def test_a_file_that_could_not_be_read_at_that_moment_is_read_at_the_next_look(
@@ -62,11 +62,11 @@ def test_a_file_that_could_not_be_read_at_that_moment_is_read_at_the_next_look(
 ) -> None:
     write_rules(watch.data, [rule for rule in ensure_rules(watch.data) if rule.name != "leaver"])
     with no_more_files():
-        assert watch.look() is None
-        assert watch.look() is None
+        assert watch.poll() is None
+        assert watch.poll() is None
     assert [line.split(": ")[0] for line in caplog.messages] == ["the rules stay as they are"], "said once"
-    assert names(watch.look()) == [KEY_NAME]
-    assert watch.look() is None
+    assert names(watch.poll()) == [KEY_NAME]
+    assert watch.poll() is None
 
 
 def test_a_file_that_is_mended_in_place_within_the_clocks_grain_is_read(watch: KeyWatch) -> None:
@@ -75,7 +75,7 @@ def test_a_file_that_is_mended_in_place_within_the_clocks_grain_is_read(watch: K
     content = path.read_bytes()
     path.write_bytes(content.replace(b"leaver", b"joiner"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert names(watch.look()) == [KEY_NAME, "joiner"]
+    assert names(watch.poll()) == [KEY_NAME, "joiner"]
 
 
 def test_a_file_that_is_no_file_is_not_waited_for(watch: KeyWatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -83,18 +83,18 @@ def test_a_file_that_is_no_file_is_not_waited_for(watch: KeyWatch, caplog: pytes
     content = path.read_bytes()
     path.unlink()
     os.mkfifo(path)
-    assert watch.look() is None
+    assert watch.poll() is None
     assert f"{path}: is no plain file" in caplog.text
     path.unlink()
     path.write_bytes(content.replace(b"leaver", b"joiner"))
-    assert names(watch.look()) == [KEY_NAME, "joiner"]
+    assert names(watch.poll()) == [KEY_NAME, "joiner"]
 
 
 def test_a_link_in_its_place_is_not_followed(watch: KeyWatch, caplog: pytest.LogCaptureFixture) -> None:
     path = watch.data / FILE_NAME
     path.rename(watch.data / "elsewhere.json")
     path.symlink_to("elsewhere.json")
-    assert watch.look() is None
+    assert watch.poll() is None
     assert f"{path}: is a symbolic link" in caplog.text
 
 
@@ -103,9 +103,9 @@ def test_rules_go_though_another_command_holds_the_lock(watch: KeyWatch) -> None
     write_rules(watch.data, [new_rule("joiner", SEND)])
     with open(watch.data / LOCK_NAME, "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert names(watch.look()) == ["joiner"]
-        assert watch.look() is None
-    assert names(watch.look()) == [KEY_NAME, "joiner"]
+        assert names(watch.poll()) == ["joiner"]
+        assert watch.poll() is None
+    assert names(watch.poll()) == [KEY_NAME, "joiner"]
 
 
 def test_the_file_is_followed_by_a_thread_of_its_own(watch: KeyWatch) -> None:
@@ -131,7 +131,7 @@ def test_the_emulators_key_needs_no_file_and_nobody_is_alarmed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = KeyWatch(tmp_path, is_development=True)
-    assert watch.look() is None
+    assert watch.poll() is None
     assert caplog.text == ""
     write_rules(tmp_path, [new_rule("made-later", SEND)])
-    assert "made-later" in (names(watch.look()) or [])
+    assert "made-later" in (names(watch.poll()) or [])

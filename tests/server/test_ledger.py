@@ -49,7 +49,7 @@ async def test_what_was_counted_without_a_record_is_saved_when_a_second_has_pass
     bench.clock.advance(TICK_MS)
     await bench.settle()
     (turn,) = bench.journal.turns
-    assert turn.tallies and not turn.is_waited_for()
+    assert turn.tallies and not turn.needs_ack()
     for _ in range(5):
         bench.clock.advance(TICK_MS)
         await bench.settle()

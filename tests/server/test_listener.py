@@ -21,13 +21,13 @@ from spillway.server.listener import (
     OUR_HEADER,
     TOLD_FULL_MAX,
     TOLD_FULL_MS,
-    Door,
+    Acceptor,
     Listener,
     OpenStream,
     bind,
     is_loopback,
 )
-from spillway.server.lobby import Lobby
+from spillway.server.preauth import PreauthLimiter
 from spillway.server.tls import CertificateFiles, ensure_certificates, server_context
 from tests.server.doubles import Bench, ScriptedPeer
 
@@ -67,14 +67,14 @@ class Port:
     def __init__(self, certificates: CertificateFiles) -> None:
         self.certificates = certificates
         self.bench = Bench()
-        self.lobby = Lobby(guests_max=20)
-        self.bench.pump.on_tick += [self.lobby.sweep, lambda now_ms: self.door.sweep(now_ms)]
+        self.preauth = PreauthLimiter(pending_max=20)
+        self.bench.pump.on_tick += [self.preauth.sweep, lambda now_ms: self.acceptor.sweep(now_ms)]
         self.peers: list[EchoPeer] = []
         self.secrets: list[bool] = []
-        self.door = Door(
-            self.bench.pump, self.lobby, self.make_peer, server_context(certificates), HttpEar, connections_max=30
+        self.acceptor = Acceptor(
+            self.bench.pump, self.preauth, self.make_peer, server_context(certificates), HttpEar, connections_max=30
         )
-        self.listener = Listener(self.door, bind("localhost", 0), asyncio.get_running_loop())
+        self.listener = Listener(self.acceptor, bind("localhost", 0), asyncio.get_running_loop())
         self.listener.start()
 
     def make_peer(self, is_secret: bool, where: str) -> EchoPeer:
@@ -221,12 +221,12 @@ async def test_http_is_handed_to_whoever_speaks_it_in_clear_text_and_inside_tls(
 async def test_who_speaks_http_can_be_led_to_the_broker_and_counts_as_any_client(port: Port) -> None:
     """A password may come in as it is if the connection it came through is one where it may."""
     for is_secret in (True, False):
-        ear = port.door.protocol_for(sniff.HTTP, None, "192.0.2.1", is_secret)
+        ear = port.acceptor.protocol_for(sniff.HTTP, None, "192.0.2.1", is_secret)
         assert isinstance(ear, HttpEar)
         connection = ear.open_stream()
         assert isinstance(connection, ClientConnection)
         assert port.secrets[-1] is is_secret
-        assert connection in port.lobby.strangers
+        assert connection in port.preauth.unauthenticated
 
 
 @on_both_loops
@@ -241,9 +241,9 @@ async def test_anything_else_gets_our_header_and_is_closed(port: Port) -> None:
 @on_both_loops
 async def test_a_client_that_leaves_before_a_word_leaves_no_trace(port: Port) -> None:
     _, writer = await port.connect()
-    await until(lambda: len(port.lobby) == 1)
+    await until(lambda: len(port.preauth) == 1)
     writer.close()
-    await until(lambda: len(port.lobby) == 0)
+    await until(lambda: len(port.preauth) == 0)
     assert port.peers == []
 
 
@@ -252,10 +252,10 @@ async def test_a_silent_socket_is_closed_after_the_header_timeout(port: Port) ->
     reader, writer = await port.connect()
     half_reader, half_writer = await port.connect()
     half_writer.write(b"AM")
-    await until(lambda: len(port.lobby) == 2)
+    await until(lambda: len(port.preauth) == 2)
     await asyncio.sleep(0.02)
     port.bench.clock.advance(limits.HEADER_TIMEOUT_MS - 1)
-    assert len(port.lobby) == 2
+    assert len(port.preauth) == 2
     port.bench.clock.advance(1_000)
     assert await rest(reader) == b""
     assert await rest(half_reader) == b""
@@ -285,7 +285,7 @@ async def test_a_connection_with_a_token_stays(port: Port) -> None:
     port.bench.clock.advance(limits.TOKEN_TIMEOUT_MS * 3)
     writer.write(b"still here")
     assert await reader.readexactly(16) == b"heard still here"
-    assert len(port.lobby) == 0
+    assert len(port.preauth) == 0
     writer.close()
 
 
@@ -298,7 +298,7 @@ async def test_a_flood_of_strangers_pushes_out_strangers_and_not_the_client_that
     reader, writer = await port.connect()
     writer.write(SASL_HEADER)
     assert await reader.readexactly(14) == b"heard " + SASL_HEADER
-    assert len(port.lobby) <= 20
+    assert len(port.preauth) <= 20
     for _, each in (*flood, (reader, writer)):
         each.close()
 
@@ -321,10 +321,10 @@ async def test_a_full_namespace_tells_the_next_connections_so_and_serves_those_i
     port.peers[30].is_authorised = True
     members[0][1].write(b"x")
     assert await members[0][0].readexactly(7) == b"heard x"
-    assert len(port.door.told_full) == 1
+    assert len(port.acceptor.told_full) == 1
     port.bench.clock.advance(TOLD_FULL_MS)
     assert await rest(refused) == b""
-    assert port.door.told_full == {}
+    assert port.acceptor.told_full == {}
     refused_writer.close()
     members.pop()[1].close()
     await until(lambda: len(port.bench.pump.connections) == 29)
@@ -338,8 +338,8 @@ async def test_a_full_namespace_tells_the_next_connections_so_and_serves_those_i
 
 @on_both_loops
 async def test_only_so_many_are_told_and_the_others_are_closed(port: Port) -> None:
-    port.door.connections_max = 0
-    port.lobby.guests_max = 2 * TOLD_FULL_MAX
+    port.acceptor.connections_max = 0
+    port.preauth.pending_max = 2 * TOLD_FULL_MAX
     clients = []
     for _ in range(TOLD_FULL_MAX):
         reader, writer = await port.connect()
@@ -356,14 +356,14 @@ async def test_only_so_many_are_told_and_the_others_are_closed(port: Port) -> No
 
 @on_both_loops
 async def test_an_address_that_connects_too_often_in_a_second_is_closed_until_the_next(port: Port) -> None:
-    port.door.connects_per_second = 3
+    port.acceptor.connects_per_second = 3
     clients = [await port.connect() for _ in range(5)]
     for reader, writer in clients[:3]:
         writer.write(SASL_HEADER)
         assert await reader.readexactly(14) == b"heard " + SASL_HEADER
     for reader, _ in clients[3:]:
         assert await rest(reader) == b""
-    assert port.door.refused_count == 2
+    assert port.acceptor.refused_count == 2
     port.bench.clock.advance(1_000)
     reader, writer = await port.connect()
     writer.write(SASL_HEADER)
@@ -401,7 +401,7 @@ async def test_a_stranger_is_read_no_faster_than_strangers_are_without_any_limit
     reader, writer = await port.connect()
     writer.write(SASL_HEADER)
     await reader.readexactly(14)
-    port.peers[0].frames_count = 3 * limits.STRANGER_FRAMES_PER_SECOND
+    port.peers[0].frames_count = 3 * limits.UNAUTHENTICATED_FRAMES_PER_SECOND
     writer.write(b"a")
     assert await reader.readexactly(7) == b"heard a"
     writer.write(b"b")
@@ -424,7 +424,7 @@ async def test_a_stranger_that_sends_more_than_is_read_of_it_is_cut(port: Port) 
     writer.write(SASL_HEADER)
     await reader.readexactly(14)
     port.peers[0].has_unread = True
-    port.peers[0].unread_bytes = limits.STRANGER_UNREAD_BYTES_MAX + 1
+    port.peers[0].unread_bytes = limits.UNAUTHENTICATED_UNREAD_BYTES_MAX + 1
     port.peers[0].is_authorised = False
     writer.write(b"a")
     await rest(reader)

@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from spillway.amqp.connection import Connection, ConnectionOptions
-from spillway.amqp.events import ConnectionClosed, ConnectionOpened, Event
+from spillway.amqp.events import ConnectionClosed, ConnectionEvent, ConnectionOpened
 from spillway.model import limits
 from spillway.model.entity import QUEUE, STATUS_DISABLED, SUBSCRIPTION, TOPIC, EntitySettings
 from spillway.model.errors import EntityAlreadyExists, EntityNotFound
@@ -80,9 +80,9 @@ async def test_connections_that_come_and_go_leave_nothing_behind(server: Namespa
             assert await loop.sock_recv(sock, 8) == SASL_HEADER
     await until(lambda: not server.pump.connections)
     assert server.pump.owners == {}
-    assert server.door.tasks == set()
-    assert not server.lobby.strangers
-    assert not server.lobby.leaving
+    assert server.acceptor.tasks == set()
+    assert not server.preauth.unauthenticated
+    assert not server.preauth.leaving
 
 
 async def test_who_has_said_nothing_does_not_keep_a_broker_from_stopping(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_who_has_said_nothing_does_not_keep_a_broker_from_stopping(tmp_pat
     for sock in silent:
         sock.setblocking(False)
         await loop.sock_connect(sock, ("127.0.0.1", server.port))
-    await until(lambda: len(server.lobby.silent) == 3)
+    await until(lambda: len(server.preauth.silent) == 3)
     await server.stop()
     for sock in silent:
         assert await loop.sock_recv(sock, 1) == b""
@@ -302,7 +302,7 @@ async def test_a_client_without_a_token_is_closed_after_twenty_seconds(answers: 
     assert closed.error is not None
     assert closed.error.condition == "amqp:unauthorized-access"
     if answers:
-        writer.write(b"".join(client.take_output()))
+        writer.write(b"".join(client.drain_output()))
     else:
         await asyncio.sleep(0.02)
         clock.advance(limits.HEADER_TIMEOUT_MS + 1_000)
@@ -313,14 +313,14 @@ async def test_a_client_without_a_token_is_closed_after_twenty_seconds(answers: 
 
 
 async def talk_until(
-    client: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: type[Event]
-) -> Event:
+    client: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: type[ConnectionEvent]
+) -> ConnectionEvent:
     """Say what the client has to say and hear what the broker answers, until it is this."""
     while True:
-        writer.write(b"".join(client.take_output()))
+        writer.write(b"".join(client.drain_output()))
         data = await asyncio.wait_for(reader.read(65536), 5)
         assert data, f"closed before {kind.__name__}"
         client.receive(data, 0)
-        for event in client.take_events():
+        for event in client.drain_events():
             if isinstance(event, kind):
                 return event

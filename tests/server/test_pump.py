@@ -5,7 +5,7 @@ import base64
 
 import pytest
 
-from spillway.broker.commands import AttachReceiver, AttachSender, Command, CreateEntity, Credit, Detach, Peek, Send
+from spillway.broker.commands import AttachReceiver, AttachSender, Command, CreateEntity, Credit, DetachLink, Peek, Send
 from spillway.broker.effects import Attached, Deliver, Done, Failed, Messages, SendSettled
 from spillway.model import limits
 from spillway.model.access import SEND, AccessRule
@@ -144,7 +144,7 @@ async def test_a_delivery_to_a_link_that_has_gone_returns_to_the_queue_uncounted
     bench.bring(sending, send(1))
     await bench.settle()
     first.gone.add(RECEIVER)  # its socket broke while the turn was being written
-    bench.bring(first_sock, Detach(RECEIVER))
+    bench.bring(first_sock, DetachLink(RECEIVER))
     first.forgotten.append(RECEIVER)
     await bench.settle()
     bench.journal.is_held = False
@@ -405,7 +405,7 @@ async def test_a_lost_connection_leaves_no_trace(bench: Bench) -> None:
     peer, sock = await sender(bench)
     sock.is_lost = True
     peer.forgotten.append(SENDER)
-    bench.bring(sock, Detach(SENDER))
+    bench.bring(sock, DetachLink(SENDER))
     await bench.settle()
     assert sock not in bench.pump.connections
     assert bench.pump.owners == {}
@@ -484,7 +484,7 @@ async def test_a_flood_of_frames_is_read_a_turns_worth_at_a_time_and_a_neighbour
 
 async def test_strangers_share_few_frames_of_a_turn(bench: Bench) -> None:
     strangers = [flood(bench, 1_000, is_authorised=False) for _ in range(50)]
-    at_once = limits.FRAMES_PER_TURN_MAX // limits.STRANGER_FRAME_WEIGHT
+    at_once = limits.FRAMES_PER_TURN_MAX // limits.UNAUTHENTICATED_FRAME_WEIGHT
     assert sum(peer.frames_count for peer, _ in strangers) <= at_once
     before = sum(peer.frames_count for peer, _ in strangers)
     bench.pump.turn()

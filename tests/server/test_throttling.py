@@ -41,7 +41,7 @@ class Scene:
     def second(self, used: int | None = None) -> None:
         self.now_ms += 1_000
         self.used = self.used if used is None else used
-        self.watch.look(self.now_ms)
+        self.watch.poll(self.now_ms)
 
 
 def test_the_core_hears_of_memory_only_when_there_is_too_much_and_when_that_is_over() -> None:

@@ -18,7 +18,7 @@ from spillway.broker.commands import (
     BatchDelete,
     CancelScheduled,
     Command,
-    Detach,
+    DetachLink,
     DiskMeasured,
     Loaded,
     ReceiveDeferred,
@@ -44,7 +44,7 @@ from spillway.broker.effects import (
     Restarted,
     SendSettled,
     SessionState,
-    Settled,
+    SettlementAnswered,
 )
 from spillway.broker.message_sessions import MessageSessions
 from spillway.broker.namespace import Namespace
@@ -326,7 +326,7 @@ class House:
                 self.reports.append(effect.text)
                 if effect.is_alarm:
                     raise Violation(f"an alarm: {effect.text}")
-            elif isinstance(effect, (Failed, Refused, Detached, Settled)):
+            elif isinstance(effect, (Failed, Refused, Detached, SettlementAnswered)):
                 self._judge_error(effect.error)
             elif isinstance(effect, Deliver) and not self.is_faulty:
                 self._judge_delivery(effect)
@@ -478,7 +478,7 @@ class House:
     def _hear(self, effect: Effect) -> None:
         if isinstance(effect, Deliver):
             self._hear_delivery(effect)
-        elif isinstance(effect, Settled):
+        elif isinstance(effect, SettlementAnswered):
             self.settles.pop(effect.delivery_id, None)
         elif isinstance(effect, Attached):
             link = self.receivers.get(effect.to)
@@ -534,7 +534,7 @@ class House:
         return command
 
     def let_go(self) -> list[Command]:
-        commands: list[Command] = [Detach(link_id) for link_id in self.gone]
+        commands: list[Command] = [DetachLink(link_id) for link_id in self.gone]
         self.gone.clear()
         return commands
 

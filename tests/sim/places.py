@@ -88,7 +88,7 @@ def _check_lane(queue: Queue, lane: Lane, active: set[int], locked: set[int], el
     window = lane.window
     line = set(window.line)
     for number in active:
-        waits = window.holds(number)
+        waits = window.is_waiting(number)
         if (number in locked) + waits + (number in elsewhere and not waits) != 1:
             raise Violation(
                 f"{queue.path}: message {number} is {'locked ' if number in locked else ''}"
@@ -108,7 +108,7 @@ def _check_sessions(queue: Queue, sessions: MessageSessions, place: Place, now_m
         raise Violation(f"{queue.path}: a message of a session lies outside of all sessions")
     steps = [queue.loads.under_way, *queue.loads.waiting]
     is_looking = any(isinstance(step, FindSessions) for step in steps)
-    if sessions.is_looking and not is_looking:
+    if sessions.is_searching and not is_looking:
         raise Violation(f"{queue.path}: it waits for sessions that nobody looks for")
     free = [name for name in place.active_of if name not in sessions.locked and place.has_living(name, now_ms)]
     if free and sessions.waiting and not is_looking:
@@ -121,7 +121,7 @@ def check_rest(namespace: Namespace, now_ms: int) -> None:
         raise Violation("a load was asked and is not under way")
     for link_id, link in namespace.links.receivers.by_number.items():
         queue = namespace.links.received_from[link_id]
-        is_free = not link.is_deaf and queue.share is None and link.locked_count < limits.UNSETTLED_PER_LINK_MAX
+        is_free = not link.is_muted and queue.share is None and link.locked_count < limits.UNSETTLED_PER_LINK_MAX
         if is_free and link.handed_count < link.limit and link.lane.window.may_have_more():
             raise Violation(f"{queue.path}: the link {link_id} asks for messages, and they wait")
         if link.lane.is_refilling:

@@ -18,15 +18,15 @@ from spillway.broker.commands import (
     Credit,
     DeleteEntity,
     Describe,
-    Detach,
+    DetachLink,
     DiskMeasured,
     GetSessionState,
+    InjectFault,
     ListEntities,
     ListFaults,
     ListRules,
     ListSessions,
     Peek,
-    PlantFault,
     ReadLedger,
     ReceiveDeferred,
     RemoveFaults,
@@ -201,7 +201,7 @@ class Play:
             return
         fault = self.dice.fault(self._paths())
         if fault is not None:
-            self.say(PlantFault(self.house.number(), fault))
+            self.say(InjectFault(self.house.number(), fault))
 
     # -- senders -----------------------------------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class Play:
             link_id = self.dice.chance.choice(links)
             self.house.receivers.pop(link_id, None)
             self.house.senders.pop(link_id, None)
-            self.say(Detach(link_id))
+            self.say(DetachLink(link_id))
 
     def let_go(self) -> None:
         commands = self.house.let_go()
@@ -389,7 +389,7 @@ class Play:
         house.rest()
         self.say(RemoveFaults(house.number(), 0), DiskMeasured(FREE_BYTES))
         self.say(*house.let_go())
-        self.say(*[Detach(link_id) for link_id in [*house.senders, *house.receivers]])
+        self.say(*[DetachLink(link_id) for link_id in [*house.senders, *house.receivers]])
         house.senders.clear()
         house.receivers.clear()
         house.rest()
@@ -433,7 +433,7 @@ class Play:
                 house.rest()
             is_refused = link_id not in house.receivers
             house.receivers.pop(link_id, None)
-            self.say(Detach(link_id))
+            self.say(DetachLink(link_id))
             house.rest()
             if house.namespace.quotas.entity_operations_per_second:
                 house.now_ms += 20_000

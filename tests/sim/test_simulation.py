@@ -17,9 +17,9 @@ from spillway.broker.commands import (
     Command,
     CreateEntity,
     Credit,
-    Detach,
+    DetachLink,
+    InjectFault,
     Loaded,
-    PlantFault,
     ReceiveDeferred,
     RemoveFaults,
     RenewLocks,
@@ -30,7 +30,17 @@ from spillway.broker.commands import (
     UpdateEntity,
 )
 from spillway.broker.decided import Decided
-from spillway.broker.effects import Deliver, Done, Effect, Failed, Load, Messages, Renewed, SendSettled, Settled
+from spillway.broker.effects import (
+    Deliver,
+    Done,
+    Effect,
+    Failed,
+    Load,
+    Messages,
+    Renewed,
+    SendSettled,
+    SettlementAnswered,
+)
 from spillway.broker.namespace import Namespace
 from spillway.model import limits
 from spillway.model.entity import QUEUE, STATUS_ACTIVE, EntitySettings, statuses_of
@@ -208,7 +218,7 @@ class World:
             assert (effect.error is None) == was_allowed or isinstance(effect.error, ServerBusy)  # a fault
             if effect.error is None:
                 self.acked.update(names)
-        elif isinstance(effect, Settled) and effect.delivery_id in self.settling:
+        elif isinstance(effect, SettlementAnswered) and effect.delivery_id in self.settling:
             name, kind = self.settling.pop(effect.delivery_id)
             if effect.error is None and kind == COMPLETE:
                 self.done.add(name)
@@ -273,7 +283,7 @@ class World:
             del self.receivers[link_id]
             new_id = self.number()
             self.receivers[new_id] = 0
-            self.apply([Detach(link_id), AttachReceiver(new_id, "q", False)])
+            self.apply([DetachLink(link_id), AttachReceiver(new_id, "q", False)])
             self.sync_all()
         elif roll < 0.885:
             self.crash()
@@ -312,7 +322,7 @@ class World:
                 Fault("timeout", "q", ["receive", "settle"], count=2, duration_ms=4_000),
             ]
         )
-        self.apply([RemoveFaults(0, 0), PlantFault(0, fault)])
+        self.apply([RemoveFaults(0, 0), InjectFault(0, fault)])
 
     def play_send(self) -> None:
         delivery_id = self.number()

@@ -14,7 +14,7 @@ from spillway.cli.app import make_app
 from spillway.cli.errors import UsageError
 from spillway.spark.jobs.job import JOBS, JSON, MASTER, Family, Job, every_job
 from spillway.spark.platform.access import OptionError
-from spillway.spark.platform.option import Declared, Option, check_options, declared_in
+from spillway.spark.platform.option import DeclaredOption, Option, check_options, declared_in
 from tools.job_tables import DOCS, row, with_tables
 
 EVERY = {job.name: job for job in every_job()}
@@ -53,7 +53,7 @@ def test_command_and_module_take_the_options_that_are_declared(name: str) -> Non
 @pytest.mark.parametrize(("name", "option"), BOUNDED, ids=lambda each: getattr(each, "name", each))
 @pytest.mark.parametrize("wrong", ["below", "above", "nan"])
 def test_both_entrances_refuse_what_is_out_of_bounds_with_one_sentence(
-    name: str, option: Declared, wrong: str, capsys: pytest.CaptureFixture[str]
+    name: str, option: DeclaredOption, wrong: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = EVERY[name]
     assert option.option.least is not None and option.option.most is not None

@@ -12,7 +12,7 @@ from spillway.client import OutgoingMessage
 from spillway.spark.platform.operations import COUNT, REPORT_S
 from spillway.spark.platform.queries import run_to_end
 from spillway.spark.source.browse import BrowseStreamReader
-from spillway.spark.source.lag import LAG, LAG_MESSAGES, LAG_S, Lag, Waiting
+from spillway.spark.source.lag import LAG, LAG_MESSAGES, LAG_S, EntityLag, Lag
 from spillway.spark.source.locked import LockedStreamReader
 from spillway.spark.source.options import read_options
 from spillway.spark.source.settling import settling
@@ -89,13 +89,13 @@ def test_a_last_message_that_has_gone_is_not_counted_with_those_before_it(bus: B
     clock = Clock()
     queue = bus.queue("one", "two")
     stream = stream_of(bus, "browse", clock, queue)
-    stream._lag.waiting = {queue: Waiting(1, 0, 50)}
+    stream._lag.waiting = {queue: EntityLag(1, 0, 50)}
     assert stream.reportLatestOffset()[LAG_MESSAGES] == 2
 
 
 def test_numbers_that_tell_nothing_are_not_added_up() -> None:
     lag = Lag(Clock(), now=lambda: 100.0)
-    lag.waiting = {"partitioned": Waiting(2**50, 40_000, None), "other": Waiting(3, 70_000, 5)}
+    lag.waiting = {"partitioned": EntityLag(2**50, 40_000, None), "other": EntityLag(3, 70_000, 5)}
     report = lag.report(("partitioned", "other"), {})
     assert report[LAG]["partitioned"] == {"messages": None, "seconds": 60.0}
     assert (report[LAG]["other"]["messages"], report[LAG_MESSAGES], report[LAG_S]) == (3, None, 60.0)

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from spillway.cli.control import Broker
+from spillway.cli.control import RunningBroker
 from spillway.client import MessageLockLost, OutgoingMessage, ReceivedMessage
 from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool
 from spillway.spark.platform.processes import ProcessId, machine, owner, process_id
 from spillway.spark.source import lock_handover
 from spillway.spark.source.keeper_place import KeeperPlace, KeeperUnavailable
 from spillway.spark.source.lock_keeper import KeeperClient, LockKeeper, start_keeper
-from spillway.spark.source.lock_renewer import Batch, LockRenewer, interval
+from spillway.spark.source.lock_renewer import LockBatch, LockRenewer, interval
 from spillway.spark.source.locked import LockedPartition, Reception
 from spillway.spark.source.options import ReadOptions, read_options
-from spillway.spark.source.renewal_pace import Pace
+from spillway.spark.source.renewal_pace import RenewalPace
 from spillway.spark.source.settle import settle_groups, settle_on_executor
 from tests.spark.bus import Bus
 from tests.tools.broker_process import BrokerProcess
@@ -57,7 +57,7 @@ def given_options(bus: Bus, entity: str, **given: str) -> dict[str, str]:
     return {**bus.options, "entity": entity, "mode": "peeklock", "maxWaitSeconds": "0.2", **given}
 
 
-def receive(chosen: ReadOptions, batch: Batch | None = None) -> list[ReceivedMessage]:
+def receive(chosen: ReadOptions, batch: LockBatch | None = None) -> list[ReceivedMessage]:
     part = LockedPartition(chosen.entities[0], 0, None, batch)
     return [message for chunk in Reception(connection_pool(), chosen, part).chunks() for message in chunk]
 
@@ -167,7 +167,7 @@ def test_what_the_keeper_holds_of_an_earlier_batch_is_received_by_the_next(bus: 
     chosen = read_options({**given_options(bus, queue), "sessions": "*"})
 
     def batch(number: int) -> list[ReceivedMessage]:
-        part = LockedPartition(queue, 0, tuple(f"s{at}" for at in range(9)), Batch("of sessions", (1, number)))
+        part = LockedPartition(queue, 0, tuple(f"s{at}" for at in range(9)), LockBatch("of sessions", (1, number)))
         return [message for chunk in Reception(connection_pool(), chosen, part).chunks() for message in chunk]
 
     assert (len(batch(1)), len(batch(1)), len(batch(2))) == (9, 0, 9)
@@ -195,7 +195,7 @@ def test_the_keeper_ends_with_the_jvm_and_its_locks_run_out(
     chosen = options(bus, queue)
     place = KeeperPlace(process_id(executor.pid))
     tokens = tokens_of(received_raw(chosen))
-    connection_pool().run(KeeperClient(place).keep(chosen.access, queue, tokens, 1.0, 300.0, None))
+    connection_pool().run(KeeperClient(place).renew(chosen.access, queue, tokens, 1.0, 300.0, None))
     assert place.socket.exists()
     executor.kill()
     executor.wait()
@@ -206,7 +206,7 @@ def test_the_keeper_ends_with_the_jvm_and_its_locks_run_out(
 def test_what_a_query_held_can_be_received_soon_after_its_end(bus: Bus, executor: "subprocess.Popen[bytes]") -> None:
     queue = bus.queue("one", "two")
     chosen = options(bus, queue)
-    held = receive(chosen, Batch("a", (1, 1), process_id(executor.pid)))
+    held = receive(chosen, LockBatch("a", (1, 1), process_id(executor.pid)))
     assert len(held) == 2 and receive(chosen) == []
     executor.kill()
     executor.wait()
@@ -225,7 +225,7 @@ def test_no_key_is_where_others_could_read_it(bus: Bus, executor: "subprocess.Po
     chosen = options(bus, queue)
     place = KeeperPlace(process_id(executor.pid))
     tokens = tokens_of(received_raw(chosen))
-    connection_pool().run(KeeperClient(place).keep(chosen.access, queue, tokens, 1.0, 300.0, None))
+    connection_pool().run(KeeperClient(place).renew(chosen.access, queue, tokens, 1.0, 300.0, None))
     assert place.directory.stat().st_mode & 0o777 == 0o700
     assert [path for path in place.directory.iterdir() if path.is_file()] == []  # sockets alone
     lines = subprocess.run(["ps", "-A", "-ww", "-o", "args"], capture_output=True, text=True, check=True).stdout
@@ -265,7 +265,7 @@ def test_a_keeper_with_nothing_to_keep_ends_and_the_next_locks_start_another(bus
     wait_for(lambda: not place.socket.exists())
     chosen = options(bus, bus.queue("one"))
     tokens = tokens_of(received_raw(chosen))
-    pool.run(KeeperClient(place).keep(chosen.access, chosen.entities[0], tokens, 1.0, 300.0, None))
+    pool.run(KeeperClient(place).renew(chosen.access, chosen.entities[0], tokens, 1.0, 300.0, None))
     start_keeper(place)  # one that answers is not replaced
     with place.mutex():
         assert place.listen() is None
@@ -278,8 +278,8 @@ def test_a_keeper_takes_only_so_many_locks(bus: Bus, short_path: Path) -> None:
     tokens = [uuid.uuid4() for _ in range(3)]
     access = options(bus, "none").access
     with pytest.raises(KeeperUnavailable, match="renews at most 2 locks"):
-        pool.run(KeeperClient(place).keep(access, "none", tokens, 60.0, 300.0, None))
-    pool.run(KeeperClient(place).keep(access, "none", tokens[:2], 60.0, 300.0, None))
+        pool.run(KeeperClient(place).renew(access, "none", tokens, 60.0, 300.0, None))
+    pool.run(KeeperClient(place).renew(access, "none", tokens[:2], 60.0, 300.0, None))
 
 
 def test_the_owner_is_the_jvm_of_a_worker_and_otherwise_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,11 +290,11 @@ def test_the_owner_is_the_jvm_of_a_worker_and_otherwise_this_process(monkeypatch
     assert not ProcessId("elsewhere", os.getpid(), "1").has_ended()  # nobody here can say
 
 
-class MovedPace(Pace):
+class MovedPace(RenewalPace):
     """Time passes for the broker and for whoever renews as fast as they wait."""
 
     def __init__(self, broker: BrokerProcess, stop_s: float) -> None:
-        self.broker = Broker(broker.connection_string, None)
+        self.broker = RunningBroker(broker.connection_string, None)
         self.stop_s = stop_s
         self.passed_s = 0.0
 
@@ -327,7 +327,7 @@ def test_a_batch_may_take_as_long_as_renew_seconds_says(
             messages = await receiver.receive(1, 5)
             renewer, tokens = LockRenewer(pool, pace), tokens_of(messages)
             every_s = interval(messages)
-            renewer.keep(chosen.access, "slow", tokens, every_s, renew_s)
+            renewer.renew(chosen.access, "slow", tokens, every_s, renew_s)
             for _ in range(3_000):
                 if not renewer.count or pace.passed_s + every_s > batch_s:
                     break

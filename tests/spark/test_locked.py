@@ -9,7 +9,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from spillway.client import OutgoingMessage, ReceivedMessage, connect
 from spillway.spark.platform.connection_pool import connection_pool
 from spillway.spark.platform.operations import CountedPool, Operations
-from spillway.spark.source.lock_renewer import Batch, LockRenewer
+from spillway.spark.source.lock_renewer import LockBatch, LockRenewer
 from spillway.spark.source.locked import LockedPartition, LockedReader, LockedStreamReader, Reception, plan
 from spillway.spark.source.options import ReadOptions, read_options
 from spillway.spark.source.settle import settle_on_executor
@@ -44,20 +44,20 @@ def receive(chosen: ReadOptions, part: LockedPartition) -> list[ReceivedMessage]
 def test_what_an_earlier_batch_of_the_holder_left_locked_is_received_by_the_next_at_once(bus: Bus) -> None:
     queue = bus.queue(*[str(number) for number in range(250)])
     chosen = options(bus, queue, holder="a")
-    first = receive(chosen, LockedPartition(queue, 100, None, Batch("a", (1, 1))))
+    first = receive(chosen, LockedPartition(queue, 100, None, LockBatch("a", (1, 1))))
     tokens = [message.lock_token for message in first if message.lock_token is not None]
     assert settle_on_executor(chosen.access, queue, tokens) == 0
-    second = receive(chosen, LockedPartition(queue, 0, None, Batch("a", (1, 2))))
+    second = receive(chosen, LockedPartition(queue, 0, None, LockBatch("a", (1, 2))))
     assert len(second) == 150
     # Neither the same batch once more, nor one that is older, nor somebody else lets go of it.
-    for batch in (Batch("a", (1, 2)), Batch("a", (1, 1)), Batch("a", (0, 9)), Batch("b", (9, 9)), None):
+    for batch in (LockBatch("a", (1, 2)), LockBatch("a", (1, 1)), LockBatch("a", (0, 9)), LockBatch("b", (9, 9)), None):
         assert receive(chosen, LockedPartition(queue, 0, None, batch)) == []
-    third = receive(chosen, LockedPartition(queue, 0, None, Batch("a", (2, 1))))
+    third = receive(chosen, LockedPartition(queue, 0, None, LockBatch("a", (2, 1))))
     assert [message.sequence_number for message in third] == [message.sequence_number for message in second]
     assert {message.delivery_count for message in third} == {1}
     tokens = [message.lock_token for message in third if message.lock_token is not None]
     assert settle_on_executor(chosen.access, queue, tokens) == 0
-    assert receive(chosen, LockedPartition(queue, 0, None, Batch("a", (2, 2)))) == []
+    assert receive(chosen, LockedPartition(queue, 0, None, LockBatch("a", (2, 2)))) == []
     assert bus.peek(queue) == []
 
 
@@ -65,16 +65,16 @@ def test_what_was_received_without_a_holder_is_let_go_by_nobody(bus: Bus) -> Non
     queue = bus.queue("one")
     chosen = options(bus, queue)
     assert len(receive(chosen, LockedPartition(queue, 0, None))) == 1
-    assert receive(chosen, LockedPartition(queue, 0, None, Batch("a", (9, 9)))) == []
+    assert receive(chosen, LockedPartition(queue, 0, None, LockBatch("a", (9, 9)))) == []
 
 
 def test_a_session_that_an_earlier_batch_of_the_holder_left_is_free_for_the_next(bus: Bus) -> None:
     queue = bus.queue(requires_session=True)
     bus.send(queue, [OutgoingMessage("one", session_id="s")])
     chosen = options(bus, queue, sessions="s", holder="a")
-    assert len(receive(chosen, LockedPartition(queue, 0, ("s",), Batch("a", (1, 1))))) == 1
-    assert receive(chosen, LockedPartition(queue, 0, ("s",), Batch("a", (1, 1)))) == []
-    (again,) = receive(chosen, LockedPartition(queue, 0, ("s",), Batch("a", (1, 2))))
+    assert len(receive(chosen, LockedPartition(queue, 0, ("s",), LockBatch("a", (1, 1))))) == 1
+    assert receive(chosen, LockedPartition(queue, 0, ("s",), LockBatch("a", (1, 1)))) == []
+    (again,) = receive(chosen, LockedPartition(queue, 0, ("s",), LockBatch("a", (1, 2))))
     assert again.lock_token is not None
     assert settle_on_executor(chosen.access, queue, [again.lock_token], session_id="s") == 0
 
@@ -84,7 +84,7 @@ def test_batches_of_a_holder_are_in_order_over_all_starts_of_its_query(bus: Bus)
     chosen = options(bus, queue, holder="a")
     first, again = LockedStreamReader(chosen, _two_columns()), LockedStreamReader(chosen, _two_columns())
 
-    def planned(reader: LockedStreamReader, number: int) -> Batch:
+    def planned(reader: LockedStreamReader, number: int) -> LockBatch:
         (part,) = reader.partitions({"batch": number - 1, "messages": 0}, {"batch": number, "messages": 9})
         assert isinstance(part, LockedPartition) and part.batch is not None
         return part.batch
@@ -169,7 +169,7 @@ def test_locks_are_still_renewed_after_the_connection_was_lost(bus: Bus) -> None
     renewer = LockRenewer(pool)
 
     async def lose_the_connection() -> None:
-        renewer.keep(chosen.access, queue, tokens_of([message]), 1.0, 300.0)
+        renewer.renew(chosen.access, queue, tokens_of([message]), 1.0, 300.0)
         await (await pool.connection(chosen.access)).close()
 
     pool.run(lose_the_connection())

@@ -12,12 +12,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from spillway.client import OutgoingMessage
 from spillway.spark.platform import operations as operations_module
 from spillway.spark.platform.connection_pool import connection_pool
-from spillway.spark.platform.operations import COUNT, IDLE_LOOK_S, Operations, Pace
+from spillway.spark.platform.operations import COUNT, IDLE_LOOK_S, Operations, PollPace
 from spillway.spark.source.browse import BrowseReader, BrowseStreamReader
 from spillway.spark.source.locked import LockedPartition, LockedStreamReader, Reception
 from spillway.spark.source.options import read_options, write_options
 from spillway.spark.source.refusals import OutgoingRow
-from spillway.spark.source.sink import Sending
+from spillway.spark.source.sink import RowSending
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def poll(stream: Stream, clock: Clock, start: dict[str, Any], for_s: float) -> d
 
 def test_an_idle_stream_looks_ever_less_often_and_at_once_when_something_came() -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = PollPace(clock)
     looks: list[float] = []
     while clock.now_s < 1_600:
         if pace.is_due:
@@ -162,7 +162,9 @@ def test_a_task_that_receives_keeps_to_the_budget_message_by_message(bus: Bus, w
 
 def test_a_task_that_writes_keeps_to_the_budget(bus: Bus, waited: list[float]) -> None:
     queue = bus.queue()
-    sending = Sending(connection_pool(), write_options({**bus.options, "path": queue, "maxOperationsPerSecond": "1"}))
+    sending = RowSending(
+        connection_pool(), write_options({**bus.options, "path": queue, "maxOperationsPerSecond": "1"})
+    )
     some = [(queue, str(number), OutgoingMessage(str(number)).encode()) for number in range(20)]
     connection_pool().run(sending._send([OutgoingRow(each, None) for each in some], is_all_or_none=False))
     connection_pool().run(sending._close())

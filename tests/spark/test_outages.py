@@ -2,7 +2,17 @@
 
 from collections.abc import Iterable
 
-from spillway.spark.outages.entity_outages import BACK, ENDED, MISSING, OPEN, VANISHED, Depth, Happening, Reading, Story
+from spillway.spark.outages.entity_outages import (
+    BACK,
+    ENDED,
+    MISSING,
+    OPEN,
+    VANISHED,
+    BacklogDepth,
+    Happening,
+    OutageReading,
+    Story,
+)
 
 BASE_US = 1_800_000_000_000_000
 S = 1_000_000
@@ -34,10 +44,10 @@ def outage_of(process: str = "a", start_s: float = 0.0) -> list[Happening]:
 
 
 def read(*events: Iterable[Happening], until_s: float | None = None) -> Story:
-    reading = Reading()
+    reading = OutageReading()
     happened = sorted((each for some in events for each in some), key=lambda each: (each.at_us, each.number))
     for each in happened:
-        reading.take(each)
+        reading.add(each)
     until_us = happened[-1].at_us if until_s is None else BASE_US + int(until_s * S)
     return reading.finish(until_us)
 
@@ -93,21 +103,21 @@ def test_messages_that_are_told_of_after_the_return_belong_to_the_outage() -> No
 
 
 def test_the_backlog_is_told_second_by_second_where_it_changes() -> None:
-    reading = Reading()
+    reading = OutageReading()
     for each in [
         at(10.1, "diverted", count=3),
         at(10.2, "diverted", count=4),
         at(10.9, "syphoned", "b", 5),
         at(90.0, "syphoned", "b", 2),
     ]:
-        reading.take(each)
-    assert reading.take_depths() == [Depth(BASE_US + 10 * S, 7, 5, 2, 7)]
+        reading.add(each)
+    assert reading.drain_depths() == [BacklogDepth(BASE_US + 10 * S, 7, 5, 2, 7)]
     reading.finish(BASE_US + 90 * S)
-    assert reading.take_depths() == [Depth(BASE_US + 90 * S, 0, 2, 0, 0)]
+    assert reading.drain_depths() == [BacklogDepth(BASE_US + 90 * S, 0, 2, 0, 0)]
 
 
 def test_nothing_is_no_outage() -> None:
-    story = Reading().finish(BASE_US)
+    story = OutageReading().finish(BASE_US)
     assert (story.outages, story.absences, story.remarks) == ([], [], [])
 
 

@@ -21,7 +21,7 @@ from spillway.spark.source.locked import LockedPartition, LockedStreamReader, Re
 from spillway.spark.source.options import read_options, write_options
 from spillway.spark.source.refusals import OutgoingRow
 from spillway.spark.source.settle import settle_on_executor
-from spillway.spark.source.sink import Sending, check_destination
+from spillway.spark.source.sink import RowSending, check_destination
 from tests.spark.bus import Bus
 
 # What passes by itself. All the other conditions of the table are told at once.
@@ -177,7 +177,7 @@ def _receive_and_delete(bus: Bus, queue: str) -> int:
 
 
 def _send(bus: Bus, queue: str) -> list[str]:
-    sending = Sending(connection_pool(), write_options({**bus.options, "entity": queue}))
+    sending = RowSending(connection_pool(), write_options({**bus.options, "entity": queue}))
     messages = [OutgoingMessage(f"new {number}", message_id=f"n{number}") for number in range(2)]
     some = [(queue, str(message.message_id), message.encode()) for message in messages]
     connection_pool().run(sending._send([OutgoingRow(each, None) for each in some], is_all_or_none=False))

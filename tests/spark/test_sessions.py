@@ -13,17 +13,17 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from spillway.cli.control import Broker
+from spillway.cli.control import RunningBroker
 from spillway.client import Connection, OutgoingMessage, ReceivedMessage, Receiver, SessionCannotBeLocked, connect
 from spillway.spark.platform.connection_pool import connection_pool
 from spillway.spark.platform.operations import CountedPool, Operations
 from spillway.spark.source import lock_handover, session_walk
 from spillway.spark.source import locked as source_locked
 from spillway.spark.source.browse import BrowseReader, BrowseStreamReader
-from spillway.spark.source.lock_renewer import Batch, LockRenewer, lock_renewer_of
+from spillway.spark.source.lock_renewer import LockBatch, LockRenewer, lock_renewer_of
 from spillway.spark.source.locked import LockedPartition, LockedReader, LockedStreamReader, Reception, plan
 from spillway.spark.source.options import ReadOptions, read_options
-from spillway.spark.source.renewal_pace import Pace
+from spillway.spark.source.renewal_pace import RenewalPace
 from spillway.spark.source.sequence_bounds import sessions_of
 from spillway.spark.source.session_holder import HeldSession
 from spillway.spark.source.session_reception import SESSIONS_AT_A_TIME, SESSIONS_HELD_MAX
@@ -375,11 +375,11 @@ def test_one_session_that_is_settled_is_free_although_the_last_is_not(bus: Bus) 
     assert settle(chosen, [message for name, message in by_name.items() if name != first]) == 0
 
 
-class MovedPace(Pace):
+class MovedPace(RenewalPace):
     """Time passes for the broker and for whoever renews as fast as they wait."""
 
     def __init__(self, broker: BrokerProcess, stop_s: float) -> None:
-        self.broker = Broker(broker.connection_string, None)
+        self.broker = RunningBroker(broker.connection_string, None)
         self.stop_s = stop_s
         self.passed_s = 0.0
         self.started = asyncio.Event()
@@ -499,8 +499,8 @@ def test_a_session_of_an_earlier_batch_is_given_back_to_the_next(bus: Bus) -> No
     queue = with_sessions(bus, 40, 2)
     chosen = locked(bus, queue, holder="a")
     names = tuple(f"s{at:04d}" for at in range(40))
-    assert len(receive(chosen, LockedPartition(queue, 0, names, Batch("a", (1, 1))))) == 80
-    again = receive(chosen, LockedPartition(queue, 0, names, Batch("a", (1, 2))))
+    assert len(receive(chosen, LockedPartition(queue, 0, names, LockBatch("a", (1, 1))))) == 80
+    again = receive(chosen, LockedPartition(queue, 0, names, LockBatch("a", (1, 2))))
     assert len(again) == 80 and settle(chosen, again) == 0
 
 

@@ -12,7 +12,7 @@ from spillway.spark.platform.access import OptionError
 from spillway.spark.platform.queries import run_to_end
 from spillway.spark.settle import LocksLost, LocksLostWarning, Settled, settle, settling
 from spillway.spark.source.lock_handover import held_by
-from spillway.spark.source.lock_renewer import Batch
+from spillway.spark.source.lock_renewer import LockBatch
 from spillway.spark.source.settle import check_lost
 from tests.spark.bus import Bus
 
@@ -57,7 +57,7 @@ def test_a_batch_is_received_once_used_twice_and_settled_when_the_function_retur
 def holder_of_task(batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
-    batch = held_by(Batch("query", (1, 1)))
+    batch = held_by(LockBatch("query", (1, 1)))
     assert batch is not None
     yield pa.RecordBatch.from_pydict({"holder": pa.array([batch.holder])})
 

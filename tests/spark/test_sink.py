@@ -18,7 +18,7 @@ from spillway.spark.platform.queries import run_to_end
 from spillway.spark.platform.session import activate_session
 from spillway.spark.source.options import WriteOptions, write_options
 from spillway.spark.source.outgoing import check_columns
-from spillway.spark.source.sink import Sending
+from spillway.spark.source.sink import RowSending
 from tests.spark.bus import Bus
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_an_entity_that_falls_silent_is_told_as_that_by_every_message_and_waited
     some = [(silent, f"{at}", OutgoingMessage(b"x").encode()) for at in range(1_500)]  # more than a window
     some += [(well, f"{at}", OutgoingMessage(b"x").encode()) for at in range(20)]
     access = Access(connection_string=bus.options["connectionString"], timeout_s=1.0)
-    sending = Sending(connection_pool(), WriteOptions(access))
+    sending = RowSending(connection_pool(), WriteOptions(access))
     with RemoteFaults(bus.broker.connection_string).planted(Fault("timeout", silent, ["send"])):
         outcomes = connection_pool().run(sending._send_once(some))
     assert {type(outcome) for outcome in outcomes[:1_500]} == {OperationTimeout}

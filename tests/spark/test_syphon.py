@@ -16,10 +16,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spillway.client import OutgoingMessage
 from spillway.client.faults import Fault, RemoteFaults
-from spillway.spark.jobs.syphon import Summary, Syphon, SyphonConfig, main, run, text_of
+from spillway.spark.jobs.syphon import Summary, SyphonConfig, SyphonRun, main, run, text_of
 from spillway.spark.platform.access import Access, OptionError
 from spillway.spark.platform.connection_pool import backlogs_of, connection_pool
-from spillway.spark.platform.operations import Pace
+from spillway.spark.platform.operations import PollPace
 from spillway.spark.platform.queries import stopped_by_signals
 from spillway.spark.source.syphon_source import SyphonPlan, SyphonReader, share_out
 from spillway.syphon.depths import Depth, SecondaryError
@@ -146,7 +146,7 @@ def test_a_watch_waits_for_backlog_queues_that_nobody_has_made_yet_and_stops_whe
         watch=True,
         idle_s=0.3,
     )
-    job = Syphon(spark, config)
+    job = SyphonRun(spark, config)
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(job.run)
         said = ""
@@ -172,7 +172,7 @@ def test_a_watch_forgets_reports_that_are_counted_and_messages_that_went_home_an
     queue = backlog.destination()
     backlog.fill(queue, 20)
     config = config_for(backlog, watch=True, checkpoint=str(tmp_path), again_s=1.0)
-    job = Syphon(spark, config)
+    job = SyphonRun(spark, config)
     assert job.reports is not None
     reports = job.reports
     faults = RemoteFaults(namespaces.primary.connection_string)
@@ -204,7 +204,7 @@ def test_a_drain_that_is_stopped_ends_after_the_batch_under_way_and_leaves_nothi
     backlog = Backlog(namespaces)
     queue = backlog.destination()
     ids = backlog.fill(queue, 2_000)
-    job = Syphon(spark, config_for(backlog, batch_messages=100))
+    job = SyphonRun(spark, config_for(backlog, batch_messages=100))
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(job.run)
         while job.summary.batches < 2:
@@ -230,7 +230,7 @@ def test_backlog_queues_that_stay_empty_are_looked_at_less_and_less_often(monkey
     monkeypatch.setattr(SyphonReader, "_depths", depths)
     monkeypatch.setattr("spillway.spark.source.syphon_source.time.monotonic", lambda: now_s)
     reader = SyphonReader(SyphonPlan(access, access, "n", ("a",), is_watch=True))
-    reader.pace = Pace(lambda: now_s)
+    reader.pace = PollPace(lambda: now_s)
     start = reader.initialOffset()
     found = []
     for _ in range(20):  # minutes, in each of which Spark asks every second

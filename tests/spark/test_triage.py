@@ -20,7 +20,7 @@ from spillway.spark.platform.connection_pool import NamespaceError, connection_p
 from spillway.spark.platform.job_directory import JobDirectory, JobDirectoryError
 from spillway.spark.platform.operations import Operations
 from spillway.spark.triage import journal as journals
-from spillway.spark.triage.journal import BEGUN, FREE, SENT, Journal
+from spillway.spark.triage.journal import BEGUN, FREE, SENT, TriageJournal
 from spillway.spark.triage.locked_pass import PassOptions
 from spillway.spark.triage.moving import purge, resubmit
 from spillway.spark.triage.namespace import NamespaceDirectory, destination_problem
@@ -33,9 +33,9 @@ from spillway.spark.triage.planned import (
     owner_of,
     settings_of,
 )
-from spillway.spark.triage.plans import Plan, read_plan, write_plan
+from spillway.spark.triage.plans import TriagePlan, read_plan, write_plan
 from spillway.spark.triage.request import ShowConfig, check
-from spillway.spark.triage.resubmission import KEEP, SEND, UNSURE_TEXT, Destination, ResubmissionOptions
+from spillway.spark.triage.resubmission import KEEP, SEND, UNSURE_TEXT, ResubmissionOptions, ResubmissionTarget
 from spillway.spark.triage.resubmitted import COUNT, MARK, CannotEdit, new_id, resubmitted
 from spillway.spark.triage.summaries import PurgeSummary, ResubmitSummary
 from spillway.syphon.crash import AFTER, AT, RESUBMISSION_PLACES
@@ -161,7 +161,7 @@ class Triage:
         self.chosen = [message for index, message in enumerate(bus.peek(self.dead)) if index not in (1, count - 1)]
         self.bodies = sorted(message.body.decode() for message in self.chosen)
         self.others = sorted(set(bus.bodies(self.dead)) - set(self.bodies))
-        plan = Plan({self.queue: [Planned(self.key(message)) for message in self.chosen]}, {self.to: detects})
+        plan = TriagePlan({self.queue: [Planned(self.key(message)) for message in self.chosen]}, {self.to: detects})
         write_plan(self.directory, plan)
 
     def key(self, message: ReceivedMessage) -> Any:
@@ -224,7 +224,7 @@ def test_killed_at_any_place_every_dead_letter_is_home_once(bus: Bus, tmp_path: 
         if place == "begun" and not detects:
             # Nothing was sent, but nobody can know: they stay, and are told.
             assert summary.unsure == 2 and [line["reason"] for line in summary.kept] == [UNSURE_TEXT], case
-            write_plan(triage.directory, Plan({triage.queue: [Planned(triage.key(one)) for one in triage.chosen]},
+            write_plan(triage.directory, TriagePlan({triage.queue: [Planned(triage.key(one)) for one in triage.chosen]},
                                               {triage.to: False}))  # fmt: skip
             assert triage.run(SEND).done == 2, case
         else:
@@ -233,7 +233,7 @@ def test_killed_at_any_place_every_dead_letter_is_home_once(bus: Bus, tmp_path: 
         assert triage.home() == triage.bodies, case
         assert triage.left() == triage.others, case
         assert read_plan(triage.directory) is None, case
-        assert Journal(triage.directory).entries == {}, case
+        assert TriageJournal(triage.directory).entries == {}, case
 
 
 def test_what_a_consumer_took_after_a_kill_is_not_sent_twice_and_is_told(bus: Bus, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_what_a_consumer_took_after_a_kill_is_not_sent_twice_and_is_told(bus: Bu
     assert sorted([*taken, *triage.home()]) == triage.bodies
     assert triage.left() == sorted([*taken, *triage.others])
     # The next run knows of them too.
-    assert set(Journal(triage.directory).entries) == {
+    assert set(TriageJournal(triage.directory).entries) == {
         triage.key(message) for message in triage.chosen if message.body.decode() in taken
     }
 
@@ -255,7 +255,7 @@ def test_what_a_consumer_took_after_a_kill_is_not_sent_twice_and_is_told(bus: Bu
 def test_after_the_window_a_destination_is_looked_through_and_asked_no_more_than_that(bus: Bus, tmp_path: Path) -> None:
     triage = Triage(bus, tmp_path / "journal", detects=True)
     keys_ = [triage.key(message) for message in triage.chosen]
-    Journal(triage.directory).begin(keys_, at_ms=0)  # by a run long ago
+    TriageJournal(triage.directory).begin(keys_, at_ms=0)  # by a run long ago
     there = OutgoingMessage("came", application_properties={MARK: keys_[0].mark("ns")})
     bus.send(triage.to, [there])
     summary = triage.run()
@@ -270,7 +270,7 @@ def test_a_destination_that_had_the_message_not_long_ago_takes_it_again(bus: Bus
     triage = Triage(bus, tmp_path / "other", detects=True)
     triage.queue = triage.to = queue
     (message,) = bus.peek(dead_letters_of(queue))
-    write_plan(triage.directory, Plan({queue: [Planned(triage.key(message))]}, {queue: True}))
+    write_plan(triage.directory, TriagePlan({queue: [Planned(triage.key(message))]}, {queue: True}))
     assert triage.run().done == 1
     (back,) = bus.peek(queue)
     assert (back.body, back.message_id) == (b"one", f"m0~{triage.key(message).mark('ns')[:16]}")
@@ -298,20 +298,20 @@ def test_a_message_that_is_refused_stays_and_its_neighbours_go(bus: Bus, tmp_pat
     planned = [
         Planned(triage.key(message), (large,) if index == 0 else ()) for index, message in enumerate(triage.chosen)
     ]
-    write_plan(triage.directory, Plan({triage.queue: planned}, {triage.to: False}))
+    write_plan(triage.directory, TriagePlan({triage.queue: planned}, {triage.to: False}))
     summary = triage.run()
     assert (summary.done, summary.unsure) == (3, 0)
     ((reason, count, example),) = [(line["reason"], line["messages"], line["example"]) for line in summary.kept]
     assert "message-size-exceeded" in reason and (count, example) == (1, triage.chosen[0].sequence_number)
     assert triage.left() == sorted([triage.chosen[0].body.decode(), *triage.others])
-    assert Journal(triage.directory).entries == {}
+    assert TriageJournal(triage.directory).entries == {}
 
 
 def test_a_destination_that_is_not_there_ends_the_run_and_nothing_is_lost(bus: Bus, tmp_path: Path) -> None:
     triage = Triage(bus, tmp_path / "journal", detects=False)
     plan = read_plan(triage.directory)
     assert plan is not None
-    write_plan(triage.directory, Plan(plan.by_entity, {"nowhere": False}))
+    write_plan(triage.directory, TriagePlan(plan.by_entity, {"nowhere": False}))
     triage.to = "nowhere"
     with pytest.raises(NamespaceError, match="there is no entity 'nowhere'"):
         triage.run()
@@ -349,7 +349,7 @@ def test_messages_in_somebodys_lock_are_left_and_a_stop_ends_between_chunks(bus:
     # More of others than may be held: what lies behind them is not reached.
     behind = PurgeSummary()
     last = {triage.queue: plan.by_entity[triage.queue][-1:]}
-    purge(connection_pool(), Plan(last), PassOptions(access_of(bus), 0.0, held_max=1), Operations(), behind)
+    purge(connection_pool(), TriagePlan(last), PassOptions(access_of(bus), 0.0, held_max=1), Operations(), behind)
     assert behind.left + behind.done == 1
 
 
@@ -363,31 +363,31 @@ def keys(*numbers: int) -> Sequence[Any]:
 def test_a_journal_is_read_as_it_was_written_and_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "FILES_MAX", 3)
     directory = JobDirectory(None, str(tmp_path))
-    journal = Journal(directory)
+    journal = TriageJournal(directory)
     journal.begin(keys(1, 2, 3), 100)
     journal.end(keys(1), keys(2))
     journal.begin(keys(2, 3), 200)
-    again = Journal(directory)
+    again = TriageJournal(directory)
     assert [again.state(key) for key in keys(1, 2, 3, 4)] == [SENT, BEGUN, BEGUN, FREE]
     assert [again.entries[key].at_ms for key in keys(1, 2, 3)] == [100, 200, 100]
     for at_ms in range(20):
         again.begin(keys(10 + at_ms), at_ms)
         assert len(directory.names("journal")) <= 4
-    again.forget(keys(1))
+    again.remove(keys(1))
     again.compact()
     assert len(directory.names("journal")) == 1
-    assert len(Journal(directory).entries) == 22
+    assert len(TriageJournal(directory).entries) == 22
     with pytest.raises(JobDirectoryError, match="another run is at work there"):
         journal.begin(keys(7), 300)
     directory.write("journal/000000099.json", "{")
     with pytest.raises(JobDirectoryError, match="cannot be read"):
-        Journal(directory)
+        TriageJournal(directory)
 
 
 def test_a_plan_that_was_not_written_to_its_end_is_none(tmp_path: Path) -> None:
     directory = JobDirectory(None, str(tmp_path))
     edits = (Edit("subject", "string", "a"), Edit("body", "binary", None))
-    plan = Plan({"Orders": [Planned(key, edits) for key in keys(1, 2)]}, {"to": True}, more=3)
+    plan = TriagePlan({"Orders": [Planned(key, edits) for key in keys(1, 2)]}, {"to": True}, more=3)
     write_plan(directory, plan)
     found = read_plan(directory)
     assert found is not None
@@ -420,11 +420,11 @@ def test_entities_are_found_by_their_names_and_patterns_and_need_manage_for_thos
     assert limited.chosen((queue,)) == (queue,)
     with pytest.raises(OptionError, match="not the right Manage.*--entity"):
         limited.chosen(("*",))
-    assert limited.destination(queue) == Destination(queue)
+    assert limited.destination(queue) == ResubmissionTarget(queue)
     detects = bus.queue(**DETECTS)
-    assert directory.destination(detects) == Destination(detects, True, 600_000)
+    assert directory.destination(detects) == ResubmissionTarget(detects, True, 600_000)
     assert directory.destination(queue).detects is False
-    assert directory.destination("nowhere") == Destination("nowhere")
+    assert directory.destination("nowhere") == ResubmissionTarget("nowhere")
 
 
 def test_a_connection_string_of_one_entity_is_for_its_dead_letters(bus: Bus) -> None:

@@ -7,13 +7,13 @@ from fractions import Fraction
 import pytest
 
 from spillway.spark.billing.prices import find_list
-from spillway.spark.billing.what_if import Answer, Question, answer, parse_rate, parse_size
+from spillway.spark.billing.what_if import Question, WhatIfAnswer, answer, parse_rate, parse_size
 
 STANDARD = find_list("standard")
 HOUR = Question(Fraction(500), 1024, 3600)
 
 
-def lines(found: Answer) -> dict[str, tuple[int, Decimal]]:
+def lines(found: WhatIfAnswer) -> dict[str, tuple[int, Decimal]]:
     return {line.line: (line.units, Decimal(line.cost)) for line in found.lines}
 
 

@@ -137,8 +137,8 @@ def test_a_removed_entity_gives_up_its_bodies_piece_by_piece(path: Path) -> None
         batch.add(each)
         database.write(batch)
     left = []
-    while database.graveyard:
-        database.bury(7)
+    while database.tombstones:
+        database.purge(7)
         left += [row[0] for row in database.connection.execute("SELECT sum(count) FROM body_count").fetchall()]
     database.commit()
     database.close()

@@ -25,7 +25,7 @@ def desk(faulty: FaultyJournal) -> Desk:
 
 
 def test_a_held_disk_tells_nothing_and_counts_what_waits(desk: Desk, faulty: FaultyJournal) -> None:
-    faulty.hold()
+    faulty.suspend()
     turn = Turn(1)
     turn.add([added(1, 1)])
     first = desk.submit(turn)
@@ -55,7 +55,7 @@ def test_a_failure_is_told_once_and_ends_it(desk: Desk, faulty: FaultyJournal) -
 def test_a_crash_leaves_what_was_told_and_nothing_that_was_held(desk: Desk, faulty: FaultyJournal) -> None:
     desk.submit_records(added(1, 1))
     desk.settle()
-    faulty.hold()
+    faulty.suspend()
     desk.submit_records(added(1, 2))
     survivor = faulty.crash()
     survivor.recover()

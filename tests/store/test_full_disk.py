@@ -138,19 +138,19 @@ def test_closing_does_not_wait_for_space_for_ever(path: Path, disk: BadDisk) -> 
 
 def test_the_ballast_holds_real_space_and_gives_it_back(tmp_path: Path) -> None:
     ballast = Ballast(tmp_path / "ballast", 1 << 20)
-    ballast.take(1 << 40)
+    ballast.allocate(1 << 40)
     assert ballast.size_bytes == 1 << 20
     found = ballast.path.stat()
     assert found.st_blocks * 512 >= 1 << 20 and found.st_mode & 0o777 == 0o600
     assert Ballast(ballast.path, 1 << 20).size_bytes == 1 << 20  # of an earlier life
-    assert ballast.give_up()
-    assert not ballast.give_up()
+    assert ballast.release()
+    assert not ballast.release()
     assert ballast.size_bytes == 0 and not ballast.path.exists()
 
 
 def test_there_is_no_ballast_where_space_is_short_already(tmp_path: Path) -> None:
     ballast = Ballast(tmp_path / "ballast", 1 << 20)
-    ballast.take(2 * limits.DISK_RESERVE_BYTES)
+    ballast.allocate(2 * limits.DISK_RESERVE_BYTES)
     assert not ballast.path.exists()
 
 
@@ -159,7 +159,7 @@ def test_the_ballast_of_a_link_is_not_followed(tmp_path: Path) -> None:
     precious.write_bytes(b"mine")
     ballast = Ballast(tmp_path / "ballast", 1 << 20)
     ballast.path.symlink_to(precious)
-    ballast.take(1 << 40)
+    ballast.allocate(1 << 40)
     assert precious.read_bytes() == b"mine"
     assert not ballast.path.is_symlink() and ballast.size_bytes == 1 << 20
 
@@ -174,13 +174,13 @@ def test_a_write_without_space_takes_the_ballast_first(
     ballast = tmp_path / "data" / "ns" / ballast_module.NAME
     assert ballast.stat().st_size == limits.DISK_BALLAST_BYTES
     desk = filled(Desk(journal).start(), 10)
-    give_up = Ballast.give_up
+    give_up = Ballast.release
 
     def give_up_space(self: Ballast) -> bool:
         disk.is_full = False
         return give_up(self)
 
-    monkeypatch.setattr(Ballast, "give_up", give_up_space)
+    monkeypatch.setattr(Ballast, "release", give_up_space)
     disk.is_full = True
     desk.submit_records(added(1, 11, b"y" * 3_000_000))
     desk.settle()

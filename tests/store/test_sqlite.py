@@ -296,8 +296,8 @@ def test_a_removed_entity_is_deleted_piece_by_piece(path: Path) -> None:
     batch.add(gone)
     database.write(batch)
     left = []
-    while database.graveyard:
-        database.bury(7)
+    while database.tombstones:
+        database.purge(7)
         counted = "SELECT (SELECT count(*) FROM message) + (SELECT count(*) FROM parked)"
         left += [count for (count,) in database.connection.execute(counted).fetchall()]
     database.commit()

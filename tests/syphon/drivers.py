@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 from spillway.client import ClientError, connect
 from spillway.model.aliases import Malformed
-from spillway.syphon.move import MoveOptions, Share, move
+from spillway.syphon.move import BacklogShare, MoveOptions, move
 from spillway.syphon.openers import opener_of_string
-from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, reason_of
+from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, OutcomeCount, reason_of
 from spillway.syphon.restore import Ttl
-from spillway.syphon.standing import Syphon
+from spillway.syphon.standing import StandingSyphon
 from tests.paired.namespaces import eventually
 from tests.tools.broker_process import BrokerProcess
 
@@ -68,7 +68,7 @@ class Heard:
     def count_send(self, path: str, size_bytes: int) -> None:
         self.operations["send"] += 1
 
-    def add(self, count: Count) -> None:
+    def add(self, count: OutcomeCount) -> None:
         """A line of a pass."""
         if count.outcome == MOVED:
             self.syphoned_counts[count.destination] += count.messages
@@ -112,7 +112,7 @@ class Standing:
         home, away = (
             opener_of_string(broker.connection_string, operation_timeout_s=timeout_s) for broker in (primary, secondary)
         )
-        syphon = Syphon(home, away, paths, heard, ttl=ttl, long_poll_s=30.0, operation_timeout_s=timeout_s)
+        syphon = StandingSyphon(home, away, paths, heard, ttl=ttl, long_poll_s=30.0, operation_timeout_s=timeout_s)
         syphon.start()
         try:
             yield heard
@@ -143,7 +143,7 @@ class Passes:
                 await connect(secondary.connection_string, operation_timeout=timeout_s) as away,
             ):
                 options = MoveOptions(idle_s=0.2, ttl=ttl)
-                await move(home, away, [Share(path) for path in paths], options, heard.add, stopped)
+                await move(home, away, [BacklogShare(path) for path in paths], options, heard.add, stopped)
 
         async def run() -> None:
             while not stopped.is_set():

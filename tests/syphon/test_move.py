@@ -15,16 +15,16 @@ from azure.servicebus.management import EntityStatus
 from spillway.amqp.types import ULong
 from spillway.client import OutgoingMessage, connect
 from spillway.client.faults import Fault, RemoteFaults
-from spillway.syphon.move import Moved, MoveOptions, Share, move
-from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count
+from spillway.syphon.move import BacklogShare, Moved, MoveOptions, move
+from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, OutcomeCount
 from tests.paired.namespaces import Namespaces
 from tests.syphon.backlogs import Backlog
 
 
 def run(
     namespaces: Namespaces,
-    shares: Sequence[Share],
-    told: list[Count] | None = None,
+    shares: Sequence[BacklogShare],
+    told: list[OutcomeCount] | None = None,
     timeout_s: float = 60.0,
     **options: object,
 ) -> Moved:
@@ -40,8 +40,8 @@ def run(
     return asyncio.run(both())
 
 
-def all_of(backlog: Backlog) -> list[Share]:
-    return [Share(path) for path in backlog.paths]
+def all_of(backlog: Backlog) -> list[BacklogShare]:
+    return [BacklogShare(path) for path in backlog.paths]
 
 
 def reasons(moved: Moved, outcome: str) -> dict[str, str]:
@@ -54,7 +54,7 @@ def test_every_message_comes_home_once_in_its_order_and_the_backlog_is_empty(nam
     backlog = Backlog(namespaces)
     first, second = backlog.destination(), backlog.destination()
     of_first, of_second = backlog.fill(first, 2_500, "a"), backlog.fill(second, 700, "b")
-    told: list[Count] = []
+    told: list[OutcomeCount] = []
     moved = run(namespaces, all_of(backlog), told)
     assert (backlog.ids_at(first), backlog.ids_at(second)) == (of_first, of_second)
     assert backlog.left() == 0
@@ -69,7 +69,7 @@ def test_a_share_is_never_exceeded_and_leaves_nothing_locked_behind_it(namespace
     queue = backlog.destination()
     ids = backlog.fill(queue, 900)
     for taken in (500, 900):
-        moved = run(namespaces, [Share(backlog.paths[0], 500)])
+        moved = run(namespaces, [BacklogShare(backlog.paths[0], 500)])
         assert backlog.ids_at(queue) == ids[:taken]
     assert moved.outcomes.total(MOVED) == 400
 
@@ -146,9 +146,9 @@ def test_messages_for_a_missing_entity_in_front_do_not_hide_those_behind_them(na
     queue = backlog.destination()
     backlog.fill("nowhere", 100, "lost")
     ids = backlog.fill(queue, 50)
-    first = run(namespaces, [Share(backlog.paths[0], 100)])
+    first = run(namespaces, [BacklogShare(backlog.paths[0], 100)])
     assert (first.outcomes.total(KEPT), first.outcomes.total(MOVED)) == (100, 0)
-    second = run(namespaces, [Share(backlog.paths[0], 100)])
+    second = run(namespaces, [BacklogShare(backlog.paths[0], 100)])
     assert second.outcomes.total(MOVED) == 50
     assert backlog.ids_at(queue) == ids
 
@@ -271,7 +271,7 @@ def test_a_pass_ends_at_its_deadline_and_gives_back_what_it_holds(namespaces: Na
 
 
 def test_a_missing_backlog_queue_is_an_error_that_says_so(namespaces: Namespaces) -> None:
-    moved = run(namespaces, [Share("contoso/x-servicebus-transfer/99")])
+    moved = run(namespaces, [BacklogShare("contoso/x-servicebus-transfer/99")])
     assert moved.error is not None
     assert moved.error.condition == "amqp:not-found"
 

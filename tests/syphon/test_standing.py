@@ -13,7 +13,7 @@ from spillway.syphon import standing
 from spillway.syphon.destinations import Destinations
 from spillway.syphon.openers import opener_of_string
 from spillway.syphon.reconnecting import Reconnecting
-from spillway.syphon.standing import Reported, StandingLane, Syphon
+from spillway.syphon.standing import Reported, StandingLane, StandingSyphon
 from tests.paired.namespaces import Namespaces
 from tests.syphon.backlogs import Backlog
 from tests.syphon.drivers import Heard, until
@@ -23,12 +23,12 @@ from tests.syphon.test_contract import filled, made, until_at_home, until_left
 @contextlib.asynccontextmanager
 async def running(
     namespaces: Namespaces, backlog: Backlog, heard: Heard, long_poll_s: float = 30.0, timeout_s: float = 10.0
-) -> AsyncIterator[Syphon]:
+) -> AsyncIterator[StandingSyphon]:
     home, away = (
         opener_of_string(broker.connection_string, operation_timeout_s=timeout_s)
         for broker in (namespaces.primary, namespaces.secondary)
     )
-    syphon = Syphon(home, away, backlog.paths, heard, long_poll_s=long_poll_s, operation_timeout_s=timeout_s)
+    syphon = StandingSyphon(home, away, backlog.paths, heard, long_poll_s=long_poll_s, operation_timeout_s=timeout_s)
     syphon.start()
     try:
         yield syphon
@@ -191,7 +191,7 @@ async def test_the_first_try_says_whether_the_key_may_listen(namespaces: Namespa
     home = opener_of_string(namespaces.primary.connection_string)
     for rule, is_refused in (("sends", True), ("listens", False)):
         away = opener_of_string(namespaces.secondary_with(rule))
-        syphon = Syphon(home, away, backlog.paths, Heard())
+        syphon = StandingSyphon(home, away, backlog.paths, Heard())
         syphon.start()
         refusal = await syphon.tried()
         assert (refusal is not None) is is_refused

@@ -8,8 +8,8 @@ import pytest
 from spillway.syphon import watching
 from spillway.syphon.depths import Backlogs
 from spillway.syphon.openers import opener_of_string
-from spillway.syphon.outcomes import KEPT, MOVED, Count
-from spillway.syphon.watching import Watch, WatchOptions
+from spillway.syphon.outcomes import KEPT, MOVED, OutcomeCount
+from spillway.syphon.watching import SyphonWatch, WatchOptions
 from tests.paired.namespaces import Namespaces, eventually
 from tests.syphon.backlogs import Backlog
 from tests.syphon.test_contract import filled, made, until_at_home
@@ -20,16 +20,16 @@ class Listener:
         self.counts: Counter[str] = Counter()
         self.said: list[str] = []
 
-    def told(self, count: Count) -> None:
+    def told(self, count: OutcomeCount) -> None:
         self.counts[count.outcome] += count.messages
 
 
-def watch_of(namespaces: Namespaces, name: str, listener: Listener, secondary: str = "") -> Watch:
+def watch_of(namespaces: Namespaces, name: str, listener: Listener, secondary: str = "") -> SyphonWatch:
     home = opener_of_string(namespaces.primary.connection_string)
     text = secondary or namespaces.secondary.connection_string
     away = opener_of_string(text)
     backlogs = Backlogs(text, "", name, 3, away)
-    return Watch(home, away, backlogs, WatchOptions(long_poll_s=30.0), listener.told, listener.said.append)
+    return SyphonWatch(home, away, backlogs, WatchOptions(long_poll_s=30.0), listener.told, listener.said.append)
 
 
 @pytest.mark.parametrize("rule", ["", "listens"])
@@ -74,7 +74,7 @@ async def test_what_is_kept_is_counted_as_it_is_at_the_end(namespaces: Namespace
 
 async def test_a_listener_that_has_gone_ends_the_run_in_order(namespaces: Namespaces) -> None:
     class Gone(Listener):
-        def told(self, count: Count) -> None:
+        def told(self, count: OutcomeCount) -> None:
             raise BrokenPipeError("nobody reads this")
 
     backlog = await made(namespaces)

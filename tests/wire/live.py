@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 from spillway.broker.commands import (
     CreateEntity,
     DeleteEntity,
+    InjectFault,
     ListFaults,
-    PlantFault,
     RemoveFaults,
     UpdateEntity,
 )
@@ -64,7 +64,7 @@ class LiveBroker(HostedNamespace):
         self._names = itertools.count(1)
         self._taps: list[Tap] = []
         self.start()
-        self.server.door.make_peer = self._make_peer
+        self.server.acceptor.make_peer = self._make_peer
 
     def _make_peer(self, is_plain_allowed: bool, where: str) -> PumpedPeer:
         peer = self.server.make_peer(is_plain_allowed, where)
@@ -154,7 +154,7 @@ class LiveBroker(HostedNamespace):
     def fault(self, *what: Any, **options: Any) -> int:
         """Plant a fault, in the words of `Fault`; its number."""
         fault = Fault(*what, **options)
-        answer = self.ask(lambda number: PlantFault(number, fault))
+        answer = self.ask(lambda number: InjectFault(number, fault))
         assert isinstance(answer, FaultsListed)
         return answer.reports[0].number
 

@@ -4,13 +4,13 @@ import socket
 from typing import TypeVar
 
 from spillway.amqp.connection import Connection, ConnectionOptions
-from spillway.amqp.events import ConnectionOpened, Event, LinkAttached, TransferReceived
+from spillway.amqp.events import ConnectionEvent, ConnectionOpened, LinkAttached, TransferReceived
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import RCV_SECOND, Source, Target
 from spillway.server.keys import DEVELOPMENT_KEY, KEY_NAME
 
 TIMEOUT_S = 20.0
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=ConnectionEvent)
 
 
 class RawClient:
@@ -28,13 +28,13 @@ class RawClient:
             False,
             0,
         )
-        self.events: list[Event] = []
+        self.events: list[ConnectionEvent] = []
         self.engine.open()
         self.wait(ConnectionOpened)
         self.session = self.engine.begin()
 
     def flush(self) -> None:
-        self.socket.sendall(b"".join(self.engine.take_output()))
+        self.socket.sendall(b"".join(self.engine.drain_output()))
 
     def wait(self, kind: type[E]) -> E:
         """The oldest event of a kind; it is taken away."""
@@ -47,7 +47,7 @@ class RawClient:
             data = self.socket.recv(1 << 16)
             assert data, f"closed before {kind.__name__}"
             self.engine.receive(data, 0)
-            self.events += self.engine.take_events()
+            self.events += self.engine.drain_events()
 
     def sender(self, path: str) -> Link:
         link = self.session.attach_sender("raw sender", Source("raw"), Target(path))

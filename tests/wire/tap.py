@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.connection import ALL_FRAMES
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.frames import SASL, FrameParser, decode_body
@@ -28,7 +28,7 @@ class Request:
     """A message of `$cbs` or `$management`, either way."""
 
     def __init__(self, payload: bytes) -> None:
-        sections = split_sections(payload, Budget())
+        sections = split_sections(payload, DecodeBudget())
         self.properties: Properties = decode_properties(payload, sections)
         self.named: dict[object, object] = decode_map(payload, sections.application_properties)
         self.body = decode_body_value(payload, sections)
@@ -56,11 +56,11 @@ class Direction:
             if frame is None:
                 return said
             if frame.kind == SASL:
-                body, _ = decode_body(frame, Budget())
+                body, _ = decode_body(frame, DecodeBudget())
                 # Behind the client's init and the server's outcome comes the header of AMQP itself.
                 self.is_at_header = isinstance(body, SaslInit | SaslOutcome)
             elif frame.at < frame.end:
-                body, after = decode_body(frame, Budget())
+                body, after = decode_body(frame, DecodeBudget())
                 payload = bytes(frame.data[after : frame.end])
                 said.append(Said(self.is_from_client, frame.channel, body, payload))
 
@@ -147,8 +147,8 @@ class TappedPeer:
         self.spoken.hear(True, data)
         self.peer.receive(data, now_ms, frames_max)
 
-    def take_output(self) -> list[bytes]:
-        parts = self.peer.take_output()
+    def drain_output(self) -> list[bytes]:
+        parts = self.peer.drain_output()
         for part in parts:
             self.spoken.hear(False, bytes(part))
         return parts

@@ -209,7 +209,7 @@ def test_so_many_connections_of_a_namespace(live_broker: LiveBroker, sdk: Python
         assert (refused.value.code, refused.value.retryable) == ("QuotaExceeded", False)
         first("send", queue=queue, message={"body": "x"})
         first("close")
-        broker.wait(lambda: len(broker.server.pump.connections) == len(broker.server.door.told_full))
+        broker.wait(lambda: len(broker.server.pump.connections) == len(broker.server.acceptor.told_full))
         broker.run(sweep(broker))
         broker.wait(lambda: not broker.server.pump.connections)
         second("send", queue=queue, message={"body": "now there is room"})
@@ -220,4 +220,4 @@ def test_so_many_connections_of_a_namespace(live_broker: LiveBroker, sdk: Python
 
 async def sweep(broker: LiveBroker) -> None:
     """As if those who were refused had had their time to hear it."""
-    broker.server.door.sweep(broker.server.clock.real_ms() + TOLD_FULL_MS)
+    broker.server.acceptor.sweep(broker.server.clock.real_ms() + TOLD_FULL_MS)

@@ -47,7 +47,7 @@ def use_up(throttled: LiveBroker, queue: str) -> None:
 
     def take_all(found: Queue) -> None:
         assert found.share is not None
-        found.share.take(ROOM + 1)
+        found.share.charge(ROOM + 1)
 
     throttled.see(queue, take_all)
 

@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import (
 )
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from spillway.amqp.codec import Budget
+from spillway.amqp.codec import DecodeBudget
 from spillway.amqp.events import ConnectionClosed, DispositionReceived, LinkDetached
 from spillway.amqp.frames import encode_frame
 from spillway.amqp.message import decode_properties, split_sections
@@ -240,7 +240,7 @@ def test_a_message_without_an_id_gets_one_and_javascript_can_settle_it(
     with live.tap() as tap:
         sdk.sender(queue).send_messages(AmqpAnnotatedMessage(data_body=b"x"))
     (sent,) = tap.connections[0].payloads(True, f"/{queue}")
-    assert decode_properties(sent, split_sections(sent, Budget())).message_id is None
+    assert decode_properties(sent, split_sections(sent, DecodeBudget())).message_id is None
     message = js.receive_one(queue)
     assert len(message["messageId"]) == 32
     js("complete", lockToken=message["lockToken"])

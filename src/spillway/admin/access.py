@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from spillway.admin.atom import TYPE, children_of, local_name, tag, text_of
 from spillway.admin.durations import moment_text
-from spillway.admin.faults import Fault, bad_request
+from spillway.admin.http_refusals import HttpRefusal, bad_request
 from spillway.model import limits
 from spillway.model.access import AccessRule, access_rules_problem, rights_names, rights_of, rights_problem
 
@@ -95,5 +95,5 @@ def access_rule_xml(rule: AccessRule) -> str:
     )
 
 
-def bad_rule(problem: str) -> Fault:
+def bad_rule(problem: str) -> HttpRefusal:
     return bad_request(f"{ELEMENT}: {problem}.")

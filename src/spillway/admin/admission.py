@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from spillway.admin.faults import on_purpose
+from spillway.admin.http_refusals import on_purpose
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.broker.commands import Administer
 from spillway.broker.effects import Dropped, Failed, Swallowed

@@ -21,11 +21,11 @@ from starlette.types import Receive, Scope, Send
 from spillway.admin.admission import Admission
 from spillway.admin.atom import error_xml
 from spillway.admin.control import Control, is_control
-from spillway.admin.faults import Fault, RightMissing, bad_request, of_broker, right_missing
+from spillway.admin.http_refusals import HttpRefusal, RightMissing, bad_request, of_broker, right_missing
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.pages import refuse_pages
 from spillway.admin.paths import ENTITY, ROOT, decode_path, kind_of, parse_target
-from spillway.admin.service import Call, Reply, Service
+from spillway.admin.service import EntityCall, Reply, Service
 from spillway.broker.commands import Meter
 from spillway.model.errors import BrokerError
 from spillway.model.ledger import MANAGEMENT, NAMESPACE_ENTITY
@@ -60,7 +60,7 @@ class Administration:
         except ClientDisconnect:
             return
         except asyncio.CancelledError:  # the broker stops, and somebody still waited: for a fault on purpose, or a body
-            stopping = Fault(503, "SubCode=50300. The broker is stopping. Send the request again.", closes=True)
+            stopping = HttpRefusal(503, "SubCode=50300. The broker is stopping. Send the request again.", closes=True)
             response = self.refusal(request, "", stopping, None)
         await response(scope, receive, send)
 
@@ -81,7 +81,7 @@ class Administration:
                 self.note(request, rule, path)
                 return json_response(answer, 200)
             await self.admission.admit(request, target.entity_path)
-            call = Call(
+            call = EntityCall(
                 request.method,
                 target,
                 query,
@@ -99,7 +99,7 @@ class Administration:
             return response_of(reply, etag)
         except RightMissing as fault:
             return await self.without_manage(request, path, fault)
-        except Fault as fault:
+        except HttpRefusal as fault:
             return self.refusal(request, path, fault, etag)
         except BrokerError as error:
             return self.refusal(request, path, of_broker(error), etag)
@@ -107,13 +107,13 @@ class Administration:
             raise
         except Exception:
             log.exception("a fault of the administration")
-            ours = Fault(500, "SubCode=50000. The broker failed to answer; its log says why.", closes=True)
+            ours = HttpRefusal(500, "SubCode=50000. The broker failed to answer; its log says why.", closes=True)
             return self.refusal(request, path, ours, None)
 
     def refuse_pages(self, headers: Headers) -> None:
         refuse_pages(headers, self.namespace.is_key_known(), self.allowed_hosts)
 
-    async def meter(self, call: Call) -> None:
+    async def meter(self, call: EntityCall) -> None:
         """Count a request in the ledger. What was deleted is charged to the name it had."""
         path = call.target.entity_path or NAMESPACE_ENTITY
         otherwise = path if call.method == "DELETE" else NAMESPACE_ENTITY
@@ -127,7 +127,7 @@ class Administration:
         if verdict.problem is None:
             return verdict.rule
         if not verdict.is_good or is_control(path):
-            raise Fault(401, verdict.problem)
+            raise HttpRefusal(401, verdict.problem)
         place = f"sb://{request.headers.get('host', '')[:300]}/{path[:300]}"
         raise right_missing(verdict.problem, request.method, kind_of(path), place)
 
@@ -140,7 +140,7 @@ class Administration:
                 await self.admission.admit(request, path)
                 if kind == ROOT or await self.service.find(path) is None:
                     return response_of(self.service.nothing(), None)
-        except Fault as busy:
+        except HttpRefusal as busy:
             return self.refusal(request, path, busy, None)
         return self.refusal(request, path, fault, None)
 
@@ -157,7 +157,7 @@ class Administration:
         for change in changes or ("",):
             self.namespace.audit.done(where_of(request), request.method, rule, path, change)
 
-    def refusal(self, request: Request, path: str, fault: Fault, etag: str | None) -> Response:
+    def refusal(self, request: Request, path: str, fault: HttpRefusal, etag: str | None) -> Response:
         now_ms = self.namespace.now_ms()
         host = request.headers.get("host", "")[:300].partition(":")[0]
         tracking = self.namespace.tracking_text(f"{host}:{path[:300]}", now_ms)
@@ -184,15 +184,17 @@ def where_of(request: Request) -> str:
 def refuse_head(request: Request) -> None:
     """What must not be guessed at is refused: whose length counts, whose token, how packed (bad input B16, B22)."""
     if len(request.scope["headers"]) > HEADERS_MAX:
-        raise Fault(431, f"SubCode=43100. A request has at most {HEADERS_MAX} header lines.", closes=True)
+        raise HttpRefusal(431, f"SubCode=43100. A request has at most {HEADERS_MAX} header lines.", closes=True)
     counts = Counter(name.decode("latin-1").lower() for name, _ in request.scope["headers"])
     for name in ONCE:
         if counts[name] > 1:
-            raise Fault(400, f"SubCode=40000. The header '{name}' is there more than once.", closes=True)
+            raise HttpRefusal(400, f"SubCode=40000. The header '{name}' is there more than once.", closes=True)
     if counts["content-length"] and counts["transfer-encoding"]:
-        raise Fault(400, "SubCode=40000. Content-Length and Transfer-Encoding contradict each other.", closes=True)
+        raise HttpRefusal(
+            400, "SubCode=40000. Content-Length and Transfer-Encoding contradict each other.", closes=True
+        )
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Fault(400, "SubCode=40000. The body must be sent as it is, not compressed.", closes=True)
+        raise HttpRefusal(400, "SubCode=40000. The body must be sent as it is, not compressed.", closes=True)
     if len(request.scope["query_string"]) > QUERY_BYTES_MAX:
         raise bad_request(f"A query has at most {QUERY_BYTES_MAX} bytes.")
 
@@ -218,8 +220,8 @@ async def read_body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def too_large() -> Fault:
-    return Fault(413, f"SubCode=41300. A body has at most {BODY_BYTES_MAX} bytes.", closes=True)
+def too_large() -> HttpRefusal:
+    return HttpRefusal(413, f"SubCode=41300. A body has at most {BODY_BYTES_MAX} bytes.", closes=True)
 
 
 def base_of(request: Request) -> str:

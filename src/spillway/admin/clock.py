@@ -4,12 +4,12 @@ import math
 from typing import Any
 
 from spillway.admin.durations import moment_text
-from spillway.admin.faults import bad_request
+from spillway.admin.http_refusals import bad_request
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.resource import ControlCall, refuse_unknown
 
 
-class Clock:
+class ClockResource:
     methods = ("GET", "POST")
 
     def __init__(self, namespace: AdministeredNamespace) -> None:

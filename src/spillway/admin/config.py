@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from spillway.admin import faults
+from spillway.admin import http_refusals
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.resource import ControlCall
 from spillway.broker.commands import ListEntities, Request
@@ -42,6 +42,6 @@ def _list(kind: str, path: str, number: int) -> Request:
 def listed(answer: Answer) -> list[EntityConfig]:
     """The entities that the core describes."""
     if isinstance(answer, Failed):
-        raise faults.of_broker(answer.error)
+        raise http_refusals.of_broker(answer.error)
     assert isinstance(answer, Descriptions), "descriptions were asked for"
     return [EntityConfig(each.kind, each.path, each.settings) for each in answer.descriptions]

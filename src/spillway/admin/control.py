@@ -9,13 +9,13 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from spillway import __version__
-from spillway.admin.clock import Clock
+from spillway.admin.clock import ClockResource
 from spillway.admin.config import ConfigResource
 from spillway.admin.durations import moment_text
-from spillway.admin.faults import Fault, bad_request
-from spillway.admin.ledger import Ledger
+from spillway.admin.fault_injection import InjectedFaults
+from spillway.admin.http_refusals import HttpRefusal, bad_request
+from spillway.admin.ledger import LedgerResource
 from spillway.admin.namespace import AdministeredNamespace
-from spillway.admin.planting import PlantedFaults
 from spillway.admin.resource import ControlCall, Resource
 
 PREFIX: Final = "$spillway"
@@ -29,11 +29,11 @@ def is_control(path: str) -> bool:
 class Control:
     def __init__(self, namespace: AdministeredNamespace) -> None:
         self.resources: dict[str, Resource] = {
-            "clock": Clock(namespace),
+            "clock": ClockResource(namespace),
             "config": ConfigResource(namespace),
-            "counts": Counts(namespace),
-            "faults": PlantedFaults(namespace),
-            "ledger": Ledger(namespace),
+            "counts": CountsResource(namespace),
+            "faults": InjectedFaults(namespace),
+            "ledger": LedgerResource(namespace),
             "status": Status(namespace),
         }
 
@@ -42,9 +42,9 @@ class Control:
         resource = self.resources.get(name.lower())
         if resource is None:
             known = ", ".join(sorted(self.resources))
-            raise Fault(404, f"There is no '/{PREFIX}/{name[:100]}'. There is: {known}.")
+            raise HttpRefusal(404, f"There is no '/{PREFIX}/{name[:100]}'. There is: {known}.")
         if method not in resource.methods:
-            raise Fault(405, f"'{name}' takes {', '.join(resource.methods)}, not {method[:20]}.")
+            raise HttpRefusal(405, f"'{name}' takes {', '.join(resource.methods)}, not {method[:20]}.")
         call = ControlCall(method, rest, read_query(query), read_json(body))
         return json.dumps(await resource.answer(call)) + "\n"
 
@@ -96,7 +96,7 @@ class Status:
         }
 
 
-class Counts:
+class CountsResource:
     """What each queue, topic and subscription holds, by name, as far as one answer goes."""
 
     methods = ("GET",)

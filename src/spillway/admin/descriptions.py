@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from spillway.admin.access import ELEMENT, access_rules_xml, read_access_rules
 from spillway.admin.atom import children_of, description_xml, tag, text_of
 from spillway.admin.durations import NEVER, moment_text, time_span_text
-from spillway.admin.faults import MORE, Fault, bad_request, bad_value, unserved
+from spillway.admin.http_refusals import MORE, HttpRefusal, bad_request, bad_value, unserved
 from spillway.broker.effects import Description
 from spillway.model import limits
 from spillway.model.entity import (
@@ -57,7 +57,7 @@ ONE_VALUE: Final = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedEntity:
     """What a PUT asks for."""
 
     kind: str
@@ -66,7 +66,7 @@ class Asked:
     default_rule: Element | None
 
 
-def read_description(element: Element, kind: str, version: str, is_update: bool) -> Asked:
+def read_description(element: Element, kind: str, version: str, is_update: bool) -> AskedEntity:
     """Elements that are missing have their default. Raises a fault that names the element."""
     fields = children_of(element)
     refuse_version(fields, kind, version)
@@ -88,7 +88,7 @@ def read_description(element: Element, kind: str, version: str, is_update: bool)
             settings.supports_ordering = False
     if kind == SUBSCRIPTION and settings.forward_to:
         settings.auto_delete_ms = FOR_EVER_MS  # as the service answers: what forwards is never idle
-    return Asked(kind, settings, frozenset(fields), default_rule)
+    return AskedEntity(kind, settings, frozenset(fields), default_rule)
 
 
 def refuse_version(fields: dict[str, Element], kind: str, version: str) -> None:
@@ -245,7 +245,7 @@ def window_ms(name: str, text: str) -> int:
 NOTHING: Final[frozenset[str]] = frozenset()
 
 
-def hidden_after(asked: Asked, is_update: bool) -> frozenset[str]:
+def hidden_after(asked: AskedEntity, is_update: bool) -> frozenset[str]:
     """What the answer to a PUT leaves out: an update of a queue or topic says again what was sent, and no more."""
     if asked.kind == SUBSCRIPTION:
         return frozenset({"CountDetails"})
@@ -412,10 +412,10 @@ def count_details(shown: Description) -> tuple[str, str]:
     return "CountDetails", f'<CountDetails xmlns:d2p1="{COUNTS}">{inner}</CountDetails>'
 
 
-def cannot_change(name: str, kind: str) -> Fault:
+def cannot_change(name: str, kind: str) -> HttpRefusal:
     shown = kind.capitalize()
     return bad_request(f"The value for the {name} property of an existing {shown} cannot be changed. {MORE}.")
 
 
-def wrong_kind(found: str, path: str) -> Fault:
+def wrong_kind(found: str, path: str) -> HttpRefusal:
     return bad_request(f"'{path}' is a {found}. Delete it first, or use another name.")

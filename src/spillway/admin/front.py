@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from spillway.admin.protocol import Connections
 
 
-class Front:
+class HttpFront:
     """Called once a connection, by the listener that has seen the beginning of an HTTP request."""
 
     def __init__(self, namespace: AdministeredNamespace) -> None:

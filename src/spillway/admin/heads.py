@@ -28,10 +28,10 @@ class StrictConnection(h11.Connection):
 
     def next_event(self) -> Any:
         if self.their_state is h11.IDLE:
-            self.look_at_head(self.trailing_data[0])
+            self.check_head(self.trailing_data[0])
         return super().next_event()
 
-    def look_at_head(self, seen: bytes) -> None:
+    def check_head(self, seen: bytes) -> None:
         end = seen.find(END_OF_HEAD, self.searched)
         stop = len(seen) if end < 0 else end
         if AMBIGUOUS.search(seen, self.searched, stop + 2):

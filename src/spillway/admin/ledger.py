@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from spillway.admin.faults import Fault, bad_request
+from spillway.admin.http_refusals import HttpRefusal, bad_request
 from spillway.admin.namespace import AdministeredNamespace, SealedDays
 from spillway.admin.resource import ControlCall, refuse_unknown
 from spillway.broker.commands import ReadLedger
@@ -30,7 +30,7 @@ FIRST_KEY: Final = (-1, "", -1)
 MINUTES_MAX: Final = 9_999 * 366 * MINUTES_PER_DAY
 
 
-class Asked:
+class LedgerQuery:
     """What of the ledger is to be shown: minutes from `since` to before `until`; of one entity unless it is ""."""
 
     def __init__(self, query: dict[str, str], now_ms: int) -> None:
@@ -72,10 +72,10 @@ def read_moment(name: str, text: str, is_end: bool) -> int:
     return max(0, min(MINUTES_MAX, -(-seconds // 60) if is_end else seconds // 60))
 
 
-class Found:
+class LedgerAnswer:
     """What was read so far."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: LedgerQuery) -> None:
         self.asked = asked
         self.totals = Totals()
         self.rows: list[LedgerRow] = []
@@ -89,7 +89,7 @@ class Found:
             self.totals.add(row)
             return
         if len(self.rows) >= ROWS_MAX:
-            raise Fault(400, f"There are more than {ROWS_MAX} rows: ask for less time, or for one entity.")
+            raise HttpRefusal(400, f"There are more than {ROWS_MAX} rows: ask for less time, or for one entity.")
         self.rows.append(row)
 
     def add_sealed(self, days: SealedDays, before: int) -> None:
@@ -124,14 +124,14 @@ def shown(row: LedgerRow) -> dict[str, object]:
     }
 
 
-class Ledger:
+class LedgerResource:
     methods = ("GET",)
 
     def __init__(self, namespace: AdministeredNamespace) -> None:
         self.namespace = namespace
 
     async def answer(self, call: ControlCall) -> object:
-        asked = Asked(call.query, self.namespace.now_ms())
+        asked = LedgerQuery(call.query, self.namespace.now_ms())
         for _ in range(READS_MAX):
             found = await self.read(asked)
             if found is not None:
@@ -143,12 +143,12 @@ class Ledger:
                     "damaged_rows": found.damaged_count,
                     "unreadable_days": found.unreadable,
                 }
-        raise Fault(503, "A day of the ledger is being sealed. Try again.")
+        raise HttpRefusal(503, "A day of the ledger is being sealed. Try again.")
 
-    async def read(self, asked: Asked) -> Found | None:
+    async def read(self, asked: LedgerQuery) -> LedgerAnswer | None:
         """What the ledger has. None: a day was sealed meanwhile, and what was read of it before and after would not fit
         together."""
-        found = Found(asked)
+        found = LedgerAnswer(asked)
         after: tuple[int, str, int] | None = FIRST_KEY
         sealed_before: int | None = None
         while after is not None:
@@ -165,5 +165,5 @@ class Ledger:
         return found
 
 
-def question(asked: Asked, after: tuple[int, str, int]) -> Callable[[int], ReadLedger]:
+def question(asked: LedgerQuery, after: tuple[int, str, int]) -> Callable[[int], ReadLedger]:
     return lambda number: ReadLedger(number, asked.since, asked.until, after, limits.LEDGER_ROWS_MAX)

@@ -17,7 +17,7 @@ class Pump(Protocol):
     def ask_together(self, make_requests: list[Callable[[int], Request]]) -> Awaitable[list[Answer]]: ...
 
 
-class Verdict(Protocol):
+class TokenVerdict(Protocol):
     """Whether a request may be answered."""
 
     @property
@@ -34,7 +34,7 @@ class Verdict(Protocol):
 
 
 class Gate(Protocol):
-    def judge(self, token: str, path: str, sent: str, host: str, where: str) -> Verdict:
+    def judge(self, token: str, path: str, sent: str, host: str, where: str) -> TokenVerdict:
         """Whether the token is good and has the right Manage on `path`, decoded; `sent` is path and query as they came,
         `where` the client's address."""
 

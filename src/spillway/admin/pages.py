@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from spillway.admin.faults import Fault
+from spillway.admin.http_refusals import HttpRefusal
 
 # Nobody can have a web site under these: the first ones are reserved, the last is not given to anybody for pages.
 PRIVATE_ENDS: Final = (".localhost", ".internal", ".test", ".servicebus.windows.net")
@@ -36,9 +36,11 @@ def refuse_name(header: str, value: str, allowed: Set[str]) -> None:
         return
     begin = "SubCode=40300. This namespace has the development key, which everybody knows: "
     if not name:
-        raise Fault(403, f"{begin}pages that do not say where they are from ('{header.capitalize()}') may not connect.")
+        raise HttpRefusal(
+            403, f"{begin}pages that do not say where they are from ('{header.capitalize()}') may not connect."
+        )
     shown = name[:SHOWN_CHARS_MAX]
-    raise Fault(
+    raise HttpRefusal(
         403,
         f"{begin}'{shown}' ('{header.capitalize()}') may be the name of a web site. If it is yours: "
         f"spillway serve --allow-host {shown}, or serve without --dev.",

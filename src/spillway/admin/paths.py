@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from spillway.admin.faults import Fault, bad_request
+from spillway.admin.http_refusals import HttpRefusal, bad_request
 from spillway.model.entity import name_problem, subscription_name_problem, subscription_path
 from spillway.model.rules import rule_name_problem
 
@@ -34,7 +34,7 @@ _RULES: Final = "/rules"
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestTarget:
     kind: str
     path: str  # as it was written, decoded, without slashes at its ends
     root: str = ""  # the queue or topic
@@ -50,7 +50,7 @@ class Target:
 def decode_path(raw: bytes) -> str:
     """Decode a path once: what is still encoded after that is a name with percent signs in it, and refused as such."""
     if len(raw) > PATH_BYTES_MAX:
-        raise Fault(414, f"SubCode=41400. A path has at most {PATH_BYTES_MAX} bytes.")
+        raise HttpRefusal(414, f"SubCode=41400. A path has at most {PATH_BYTES_MAX} bytes.")
     try:
         path = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
@@ -58,11 +58,11 @@ def decode_path(raw: bytes) -> str:
     return path[1:-1] if path.endswith("/") and len(path) > 1 else path[1:]
 
 
-def parse_target(path: str) -> Target:
+def parse_target(path: str) -> RequestTarget:
     """Raises the fault that names the rule which a name breaks."""
     kind = _FIXED.get(path.lower())
     if kind is not None:
-        return Target(kind, path)
+        return RequestTarget(kind, path)
     target = _split(path)
     problem = name_problem(target.root)
     if problem is None and target.subscription:
@@ -78,21 +78,21 @@ def kind_of(path: str) -> str:
     """What a path points at; empty if nothing can be called so."""
     try:
         return parse_target(path).kind
-    except Fault:
+    except HttpRefusal:
         return ""
 
 
-def _split(path: str) -> Target:
+def _split(path: str) -> RequestTarget:
     key = path.lower()
     if key.endswith(_SUBSCRIPTIONS):
-        return Target(SUBSCRIPTIONS, path, path[: -len(_SUBSCRIPTIONS)])
+        return RequestTarget(SUBSCRIPTIONS, path, path[: -len(_SUBSCRIPTIONS)])
     at = key.find(_SUBSCRIPTIONS + "/")
     if at < 0:
-        return Target(ENTITY, path, path)
+        return RequestTarget(ENTITY, path, path)
     root, rest = path[:at], path[at + len(_SUBSCRIPTIONS) + 1 :]
     if rest.lower().endswith(_RULES):
-        return Target(RULES, path, root, rest[: -len(_RULES)] or "/")
+        return RequestTarget(RULES, path, root, rest[: -len(_RULES)] or "/")
     at = rest.lower().find(_RULES + "/")
     if at < 0:
-        return Target(SUBSCRIPTION, path, root, rest or "/")  # no name is no name: it is refused as one
-    return Target(RULE, path, root, rest[:at] or "/", rest[at + len(_RULES) + 1 :] or "/")
+        return RequestTarget(SUBSCRIPTION, path, root, rest or "/")  # no name is no name: it is refused as one
+    return RequestTarget(RULE, path, root, rest[:at] or "/", rest[at + len(_RULES) + 1 :] or "/")

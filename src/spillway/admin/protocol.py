@@ -20,8 +20,8 @@ from spillway.admin.admission import serving
 from spillway.admin.app import BODY_BYTES_MAX, ERROR, Administration, refuse_head
 from spillway.admin.atom import error_xml
 from spillway.admin.exchange import SAFE_HEADERS, Exchange, Flow
-from spillway.admin.faults import Fault, bad_request
 from spillway.admin.heads import HEAD_BYTES_MAX, StrictConnection
+from spillway.admin.http_refusals import HttpRefusal, bad_request
 from spillway.admin.upgrade import VERSION, accepting, is_wanted, refuse_upgrade
 from spillway.admin.websocket import Opener, WebSockets, WebSocketStream
 from spillway.model import limits
@@ -272,7 +272,7 @@ class HttpConnection(asyncio.Protocol):
             self.together.app.refuse_pages(headers)
             if not isinstance(self.conn.next_event(), h11.EndOfMessage):
                 raise bad_request("A request for a WebSocket has no body.")
-        except Fault as fault:
+        except HttpRefusal as fault:
             self.refuse(fault.status, fault.detail)
             return
         stream = self.open_stream()

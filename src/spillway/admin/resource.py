@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from spillway.admin.faults import bad_request
+from spillway.admin.http_refusals import bad_request
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element
 
 from spillway.admin.atom import TYPE, attribute, children_of, description_xml, escaped, local_name, tag, text_of
 from spillway.admin.durations import moment_text
-from spillway.admin.faults import bad_request
+from spillway.admin.http_refusals import bad_request
 from spillway.model.rule_values import DURATION, GUID, STRING, RuleValue
 from spillway.model.rules import (
     DEFAULT_RULE,

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl
 
-from spillway.admin import faults, paths
+from spillway.admin import http_refusals, paths
 from spillway.admin.access import ELEMENT, completed
 from spillway.admin.atom import Entry, Feed, local_name, nothing_here, parse_description, tag
 from spillway.admin.atom import description_xml as described
 from spillway.admin.descriptions import (
     DESCRIPTIONS,
-    Asked,
+    AskedEntity,
     cannot_change,
     hidden_after,
     read_description,
@@ -23,9 +23,9 @@ from spillway.admin.descriptions import (
     wrong_kind,
 )
 from spillway.admin.durations import moment_text
-from spillway.admin.faults import Fault, bad_request
+from spillway.admin.http_refusals import HttpRefusal, bad_request
 from spillway.admin.namespace import AdministeredNamespace
-from spillway.admin.paths import Target
+from spillway.admin.paths import RequestTarget
 from spillway.admin.rules import read_rule, write_rule
 from spillway.broker.commands import (
     AddRule,
@@ -55,11 +55,11 @@ FORWARD_DEAD_TOKEN: Final = "ServiceBusDlqSupplementaryAuthorization"
 
 
 @dataclass(frozen=True)
-class Call:
+class EntityCall:
     """One request, read and authorised."""
 
     method: str
-    target: Target
+    target: RequestTarget
     query: str
     base: str  # scheme and host, as the client wrote them
     if_match: str | None
@@ -102,10 +102,10 @@ class Service:
     def __init__(self, namespace: AdministeredNamespace) -> None:
         self.namespace = namespace
 
-    async def answer(self, call: Call) -> Reply:
+    async def answer(self, call: EntityCall) -> Reply:
         """Raises Fault."""
         if call.method not in ("GET", "PUT", "DELETE"):
-            raise Fault(405, f"SubCode=40500. {call.method} is not served here: GET, PUT or DELETE are.")
+            raise HttpRefusal(405, f"SubCode=40500. {call.method} is not served here: GET, PUT or DELETE are.")
         kind = call.target.kind
         if kind == paths.ROOT:
             if call.method != "GET":
@@ -113,7 +113,7 @@ class Service:
             return self.nothing()
         if kind in (paths.NAMESPACE_INFO, paths.QUEUES, paths.TOPICS):
             if call.method != "GET":
-                raise Fault(405, f"SubCode=40500. '{call.target.path}' can only be read.")
+                raise HttpRefusal(405, f"SubCode=40500. '{call.target.path}' can only be read.")
             return self.namespace_info(call) if kind == paths.NAMESPACE_INFO else await self.list_entities(call)
         if kind == paths.ENTITY:
             return await self.entity(call)
@@ -122,14 +122,14 @@ class Service:
         if kind == paths.RULE:
             return await self.rule(call)
         if call.method != "GET":
-            raise Fault(405, f"SubCode=40500. '{call.target.path}' can only be read.")
+            raise HttpRefusal(405, f"SubCode=40500. '{call.target.path}' can only be read.")
         return await (self.list_rules(call) if kind == paths.RULES else self.list_subscriptions(call))
 
-    async def etag_of(self, target: Target) -> str | None:
+    async def etag_of(self, target: RequestTarget) -> str | None:
         """The ETag of the queue or topic that the request is about, if there is one."""
         try:
             found = await self.find(target.root) if target.root else None
-        except Fault:
+        except HttpRefusal:
             return None  # out of service: it can be deleted all the same, and whoever asks for more is told so
         return None if found is None else f'"{found.settings.updated_ms}"'
 
@@ -140,7 +140,7 @@ class Service:
         if isinstance(answer, Failed):
             if isinstance(answer.error, EntityNotFound):
                 return None
-            raise faults.of_broker(answer.error)
+            raise http_refusals.of_broker(answer.error)
         assert isinstance(answer, Descriptions), "a description was asked for"
         shown = answer.descriptions[0]
         return shown if shown.kind in (QUEUE, TOPIC, SUBSCRIPTION) else None
@@ -149,25 +149,25 @@ class Service:
         answer = await self.namespace.pump.ask(make_request)
         return answer.error if isinstance(answer, Failed) else None
 
-    async def rules_of(self, target: Target, skip: int, top: int, name: str | None = None) -> list[Rule] | None:
+    async def rules_of(self, target: RequestTarget, skip: int, top: int, name: str | None = None) -> list[Rule] | None:
         """Rules by name, so many; or the one of this name."""
         path = target.entity_path
         answer = await self.namespace.pump.ask(lambda number: ListRules(number, path, skip, top, name))
         if isinstance(answer, Failed):
             if isinstance(answer.error, EntityNotFound):
                 return None
-            raise faults.of_broker(answer.error)
+            raise http_refusals.of_broker(answer.error)
         assert isinstance(answer, Rules), "rules were asked for"
         return list(answer.rules)
 
-    def shown(self, target: Target) -> str:
+    def shown(self, target: RequestTarget) -> str:
         """A path as the service names a part of a topic."""
         parts = [part for part in (target.root, target.subscription, target.rule) if part]
         return f"{self.namespace.name}:Topic:{'|'.join(parts)}"
 
     # -- the namespace ---------------------------------------------------------------------------------------------
 
-    def namespace_info(self, call: Call) -> Reply:
+    def namespace_info(self, call: EntityCall) -> Reply:
         name = self.namespace.name
         created = moment_text(self.namespace.created_ms)
         fields = (
@@ -183,21 +183,25 @@ class Service:
 
     # -- queues and topics -----------------------------------------------------------------------------------------
 
-    async def entity(self, call: Call) -> Reply:
+    async def entity(self, call: EntityCall) -> Reply:
         if call.method == "PUT":
             return await self.put_entity(call)
         path = call.target.root
         if call.method == "DELETE":
             error = await self.do(lambda number: DeleteEntity(number, path))
             if error is not None:
-                raise faults.nothing_to_delete() if isinstance(error, EntityNotFound) else faults.of_broker(error)
+                raise (
+                    http_refusals.nothing_to_delete()
+                    if isinstance(error, EntityNotFound)
+                    else http_refusals.of_broker(error)
+                )
             return Reply(200)
         found = await self.find(path)
         if found is None:
             return self.nothing()
         return Reply(200, self.entry_of(found, call).xml(), ENTRY)
 
-    async def put_entity(self, call: Call) -> Reply:
+    async def put_entity(self, call: EntityCall) -> Reply:
         asked = self.read_asked(call, (QUEUE, TOPIC))
         path = call.target.root
         before = await self.find(path)
@@ -206,14 +210,18 @@ class Service:
         if call.if_match is None:
             error = await self.do(lambda number: CreateEntity(number, asked.kind, path, asked.settings))
             if error is not None:
-                raise faults.exists_already() if isinstance(error, EntityAlreadyExists) else faults.of_broker(error)
+                raise (
+                    http_refusals.exists_already()
+                    if isinstance(error, EntityAlreadyExists)
+                    else http_refusals.of_broker(error)
+                )
         else:
             if before is None:
-                raise faults.nothing_to_update()
+                raise http_refusals.nothing_to_update()
             await self.update(call, asked, before)
         return await self.put_reply(call, asked, changes)
 
-    def complete_access(self, call: Call, asked: Asked, before: Description | None) -> tuple[str, ...]:
+    def complete_access(self, call: EntityCall, asked: AskedEntity, before: Description | None) -> tuple[str, ...]:
         """Shared access rules as they will be, and what changes about them. An update without them leaves them be."""
         is_update = call.if_match is not None and before is not None
         known = before.settings.access_rules if is_update and before is not None else []
@@ -223,7 +231,7 @@ class Service:
             asked.settings.access_rules = completed(asked.settings.access_rules, known, self.namespace.now_ms())
         return tuple(access_changes(known, asked.settings.access_rules))
 
-    def check_forwards(self, call: Call, asked: Asked, before: Description | None) -> None:
+    def check_forwards(self, call: EntityCall, asked: AskedEntity, before: Description | None) -> None:
         """A key that may administer one entity only must not send to another by way of it. What was so may stay so."""
         was = EntitySettings() if before is None or call.if_match is None else before.settings
         for header, path, known in (
@@ -231,9 +239,9 @@ class Service:
             (FORWARD_DEAD_TOKEN, asked.settings.forward_dead_letters_to, was.forward_dead_letters_to),
         ):
             if path and path.lower() != known.lower() and not call.may_forward(header, path):
-                raise faults.may_not_forward(path, header)
+                raise http_refusals.may_not_forward(path, header)
 
-    async def update(self, call: Call, asked: Asked, before: Description) -> None:
+    async def update(self, call: EntityCall, asked: AskedEntity, before: Description) -> None:
         if before.kind != asked.kind:
             raise wrong_kind(before.kind, before.path)
         if before.settings.requires_session != asked.settings.requires_session:
@@ -245,24 +253,24 @@ class Service:
         elif before.settings.is_partitioned != asked.settings.is_partitioned:
             raise cannot_change("EnablePartitioning", before.kind)
         if call.if_match != "*" and call.if_match != f'"{before.settings.updated_ms}"':
-            raise faults.changed_meanwhile()
+            raise http_refusals.changed_meanwhile()
         path = before.path
         error = await self.do(lambda number: UpdateEntity(number, path, asked.settings))
         if error is not None:
-            raise faults.of_broker(error)
+            raise http_refusals.of_broker(error)
 
-    async def put_reply(self, call: Call, asked: Asked, changes: tuple[str, ...] = ()) -> Reply:
+    async def put_reply(self, call: EntityCall, asked: AskedEntity, changes: tuple[str, ...] = ()) -> Reply:
         is_update = call.if_match is not None
         found = await self.find(call.target.entity_path)
         if found is None:  # deleted by another request in the same moment
-            raise faults.nothing_to_update()
+            raise http_refusals.nothing_to_update()
         entry = self.entry_of(found, call)
         entry.content = write_description(found, call.version, call.base, hidden_after(asked, is_update))
         if is_update and found.kind != SUBSCRIPTION:
             entry.published_ms = None
         return Reply(200 if is_update else 201, entry.xml(), ENTRY, changes=changes)
 
-    def read_asked(self, call: Call, kinds: tuple[str, ...]) -> Asked:
+    def read_asked(self, call: EntityCall, kinds: tuple[str, ...]) -> AskedEntity:
         element = parse_description(call.body)
         kind = DESCRIPTIONS.get(local_name(element))
         if kind not in kinds:
@@ -270,7 +278,7 @@ class Service:
             raise bad_request(f"The entry must hold a {wanted}, not a '{local_name(element)[:100]}'.")
         return read_description(element, kind, call.version, call.if_match is not None)
 
-    def entry_of(self, found: Description, call: Call) -> Entry:
+    def entry_of(self, found: Description, call: EntityCall) -> Entry:
         is_part = found.kind == SUBSCRIPTION
         title = call.target.subscription if is_part else found.path
         return Entry(
@@ -290,7 +298,7 @@ class Service:
 
     # -- subscriptions ---------------------------------------------------------------------------------------------
 
-    async def subscription(self, call: Call) -> Reply:
+    async def subscription(self, call: EntityCall) -> Reply:
         path = call.target.entity_path
         if call.method == "PUT":
             return await self.put_subscription(call)
@@ -301,10 +309,10 @@ class Service:
             return Reply(200)
         found = await self.find(path)
         if found is None:
-            raise faults.part_not_found(self.shown(call.target))
+            raise http_refusals.part_not_found(self.shown(call.target))
         return Reply(200, self.entry_of(found, call).xml(), ENTRY)
 
-    async def put_subscription(self, call: Call) -> Reply:
+    async def put_subscription(self, call: EntityCall) -> Reply:
         asked = self.read_part(call)
         path = call.target.entity_path
         before = await self.find(path)
@@ -317,27 +325,27 @@ class Service:
                 raise self.part_fault(error, call.target)
         else:
             if before is None:
-                raise faults.part_not_found(self.shown(call.target))
+                raise http_refusals.part_not_found(self.shown(call.target))
             await self.update(call, asked, before)
         return await self.put_reply(call, asked)
 
-    def read_part(self, call: Call) -> Asked:
+    def read_part(self, call: EntityCall) -> AskedEntity:
         """The service leaves the SubCode away where a part of a topic is refused."""
         try:
             return self.read_asked(call, (SUBSCRIPTION,))
-        except Fault as fault:
-            raise Fault(fault.status, fault.detail.removeprefix("SubCode=40000. ")) from None
+        except HttpRefusal as fault:
+            raise HttpRefusal(fault.status, fault.detail.removeprefix("SubCode=40000. ")) from None
 
-    def part_fault(self, error: BrokerError, target: Target) -> Fault:
+    def part_fault(self, error: BrokerError, target: RequestTarget) -> HttpRefusal:
         if isinstance(error, EntityAlreadyExists):
-            return faults.part_exists_already(self.shown(target))
+            return http_refusals.part_exists_already(self.shown(target))
         if isinstance(error, EntityNotFound):
-            return faults.part_not_found(self.shown(target))
-        return faults.of_broker(error)
+            return http_refusals.part_not_found(self.shown(target))
+        return http_refusals.of_broker(error)
 
     # -- rules -----------------------------------------------------------------------------------------------------
 
-    async def rule(self, call: Call) -> Reply:
+    async def rule(self, call: EntityCall) -> Reply:
         target = call.target
         if call.method == "PUT":
             return await self.put_rule(call)
@@ -349,12 +357,12 @@ class Service:
             return Reply(200)
         return Reply(200, self.rule_entry(await self.find_rule(target), call, is_stored=True).xml(), ENTRY)
 
-    async def find_rule(self, target: Target) -> Rule:
+    async def find_rule(self, target: RequestTarget) -> Rule:
         for rule in await self.rules_of(target, 0, 1, target.rule) or []:
             return rule
-        raise faults.part_not_found(self.shown(target))
+        raise http_refusals.part_not_found(self.shown(target))
 
-    async def put_rule(self, call: Call) -> Reply:
+    async def put_rule(self, call: EntityCall) -> Reply:
         target = call.target
         element = parse_description(call.body)
         if local_name(element) != "RuleDescription":
@@ -369,7 +377,7 @@ class Service:
             await self.replace_rule(target, rule)
         return Reply(201 if call.if_match is None else 200, self.rule_entry(rule, call, is_stored=False).xml(), ENTRY)
 
-    async def replace_rule(self, target: Target, rule: Rule) -> None:
+    async def replace_rule(self, target: RequestTarget, rule: Rule) -> None:
         """Out and in again in one turn: no message is published between the two. Checked before: in must not fail."""
         before = await self.find_rule(target)
         rule.name = before.name
@@ -377,7 +385,7 @@ class Service:
         try:
             CompiledRule(rule)
         except BrokerError as error:
-            raise faults.of_broker(error) from None
+            raise http_refusals.of_broker(error) from None
         path = target.entity_path
         answers = await self.namespace.pump.ask_together(
             [lambda number: RemoveRule(number, path, before.name), lambda number: AddRule(number, path, rule)]
@@ -386,13 +394,13 @@ class Service:
             if isinstance(answer, Failed):
                 raise self.part_fault(answer.error, target)
 
-    def rule_entry(self, rule: Rule, call: Call, is_stored: bool) -> Entry:
+    def rule_entry(self, rule: Rule, call: EntityCall, is_stored: bool) -> Entry:
         content = write_rule(rule, is_stored)
         return Entry(call.url, rule.name, call.url, rule.created_ms, rule.created_ms, None, content)
 
     # -- lists -----------------------------------------------------------------------------------------------------
 
-    async def list_entities(self, call: Call) -> Reply:
+    async def list_entities(self, call: EntityCall) -> Reply:
         is_queues = call.target.kind == paths.QUEUES
         kind = QUEUE if is_queues else TOPIC
         page, has_more, feed = await self.page(call, kind, "", "Queues" if is_queues else "Topics")
@@ -405,10 +413,10 @@ class Service:
             feed.entries.append(entry)
         return self.feed_reply(call, feed, has_more)
 
-    async def list_subscriptions(self, call: Call) -> Reply:
+    async def list_subscriptions(self, call: EntityCall) -> Reply:
         topic = await self.find(call.target.root)
         if topic is None or topic.kind != TOPIC:
-            raise faults.part_not_found(self.shown(call.target))
+            raise http_refusals.part_not_found(self.shown(call.target))
         page, has_more, feed = await self.page(call, SUBSCRIPTION, topic.path, "Subscriptions")
         for found in page:
             entry = self.entry_of(found, call)
@@ -417,11 +425,11 @@ class Service:
             feed.entries.append(entry)
         return self.feed_reply(call, feed, has_more)
 
-    async def list_rules(self, call: Call) -> Reply:
+    async def list_rules(self, call: EntityCall) -> Reply:
         skip, top = self.window(call)
         rules = await self.rules_of(call.target, skip, top + 1)
         if rules is None:
-            raise faults.part_not_found(self.shown(call.target))
+            raise http_refusals.part_not_found(self.shown(call.target))
         feed = Feed("Rules", call.url, self.namespace.now_ms())
         for rule in rules[:top]:
             entry = self.rule_entry(rule, call, is_stored=True)
@@ -429,28 +437,28 @@ class Service:
             feed.entries.append(entry)
         return self.feed_reply(call, feed, len(rules) > top)
 
-    def put_below(self, entry: Entry, call: Call) -> None:
+    def put_below(self, entry: Entry, call: EntityCall) -> None:
         """JavaScript takes names from the id, behind the list's path as it was asked for."""
         last = call.target.path.rpartition("/")[2]
         entry.id = f"{call.base}/{call.target.path}/{entry.title}{call.version_query}"
         entry.link = f"{last}/{entry.title}{call.version_query}"
 
-    async def page(self, call: Call, kind: str, path: str, title: str) -> tuple[list[Description], bool, Feed]:
+    async def page(self, call: EntityCall, kind: str, path: str, title: str) -> tuple[list[Description], bool, Feed]:
         skip, top = self.window(call)
         answer = await self.namespace.pump.ask(lambda number: ListEntities(number, kind, path, skip, top))
         if isinstance(answer, Failed):
-            raise faults.of_broker(answer.error)
+            raise http_refusals.of_broker(answer.error)
         assert isinstance(answer, Descriptions), "a list was asked for"
         return answer.descriptions, answer.has_more, Feed(title, call.url, self.namespace.now_ms())
 
-    def window(self, call: Call) -> tuple[int, int]:
+    def window(self, call: EntityCall) -> tuple[int, int]:
         skip = call.number("$skip", 0, SKIP_MAX)
         top = call.number("$top", TOP_DEFAULT, TOP_MAX)
         if top == 0:
             raise bad_request("$top must be above zero.")
         return skip, top
 
-    def feed_reply(self, call: Call, feed: Feed, has_more: bool) -> Reply:
+    def feed_reply(self, call: EntityCall, feed: Feed, has_more: bool) -> Reply:
         if has_more:
             skip, top = self.window(call)
             more = f"&{call.version_query[1:]}" if call.version else ""

@@ -11,7 +11,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from wsproto.utilities import generate_accept_token
 
-from spillway.admin.faults import Fault, bad_request
+from spillway.admin.http_refusals import HttpRefusal, bad_request
 from spillway.admin.paths import decode_path
 
 PATH: Final = "$servicebus/websocket"
@@ -29,13 +29,15 @@ def is_wanted(headers: Headers, path: bytes) -> bool:
 def refuse_upgrade(method: str, version: str, path: bytes, headers: Headers) -> None:
     """Raises the fault that says what is wrong with the request."""
     if decode_path(path).lower() != PATH:
-        raise Fault(404, f"SubCode=40400. There is no WebSocket here; there is one at '/{PATH}'.")
+        raise HttpRefusal(404, f"SubCode=40400. There is no WebSocket here; there is one at '/{PATH}'.")
     if method != "GET" or version != "1.1":
         raise bad_request("A WebSocket is asked for with GET and HTTP/1.1.")
     if "upgrade" not in words(headers, "connection") or "websocket" not in words(headers, "upgrade"):
-        raise Fault(426, "SubCode=42600. This speaks AMQP over WebSocket: 'Connection: Upgrade, Upgrade: websocket'.")
+        raise HttpRefusal(
+            426, "SubCode=42600. This speaks AMQP over WebSocket: 'Connection: Upgrade, Upgrade: websocket'."
+        )
     if headers.getlist("sec-websocket-version") != [VERSION]:
-        raise Fault(426, f"SubCode=42600. 'Sec-WebSocket-Version' must be {VERSION}.")
+        raise HttpRefusal(426, f"SubCode=42600. 'Sec-WebSocket-Version' must be {VERSION}.")
     if len(headers.getlist("sec-websocket-key")) != 1 or not is_key(headers["sec-websocket-key"]):
         raise bad_request(f"'Sec-WebSocket-Key' must be {KEY_BYTES} bytes in Base64, once.")
     if not chosen_subprotocol(headers):

@@ -54,7 +54,7 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
     ) -> None:
         super().__init__()
         self.account = account  # of who speaks above: pays for what came and was not looked at
-        self.unlooked_bytes = 0
+        self.unread_bytes = 0
         self.transport = transport
         self.above = above
         self.raw = raw  # the socket below the transport, or None if it cannot be read past it (TLS)
@@ -65,8 +65,8 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         self.is_behind = False  # there are frames that came and were not looked at
         self.is_open_below = True  # the socket is being read
         self.is_writable = True
-        self.is_close_said = False
-        self.is_deaf = False  # nothing it says counts any more
+        self.is_close_sent = False
+        self.is_muted = False  # nothing it says counts any more
         self.closed_by: int | None = None  # the client's reason
         self.is_over = False  # the reader above knows that there is nothing more
         self.empty_count = 0  # of frames since the last that carried something
@@ -84,10 +84,10 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
     # -- what the socket says ------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self.is_deaf:
+        if self.is_muted:
             return
         self.frames.receive_bytes(data)
-        self.unlooked_bytes += len(data)
+        self.unread_bytes += len(data)
         if self.account is not None:
             self.account.charge(len(data))
         if not self.is_behind:
@@ -96,12 +96,12 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
 
     def eof_received(self) -> None:
         """The transport closes itself."""
-        self.is_deaf = True
+        self.is_muted = True
         if not self.is_over:
             self.above.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if isinstance(error, OSError) and not self.is_close_said:
+        if isinstance(error, OSError) and not self.is_close_sent:
             self.read_the_rest()
         for timer in (self.again, self.cut_off):
             if timer is not None:
@@ -129,9 +129,9 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         while True:
             if data:
                 self.frames.receive_bytes(data)
-            while not self.is_deaf and self.look():
+            while not self.is_muted and self.read_frames():
                 pass
-            if self.is_deaf or raw is None:
+            if self.is_muted or raw is None:
                 return
             try:
                 data = raw.recv(LAST_READ_BYTES)
@@ -145,18 +145,18 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
     def visit(self) -> None:
         """Look at some frames; the rest comes when others have had their turn, and when it is wanted."""
         self.again = None
-        if not (self.is_wanted or self.is_close_said):
+        if not (self.is_wanted or self.is_close_sent):
             return
-        self.is_behind = self.look()
+        self.is_behind = self.read_frames()
         if not self.is_behind and self.account is not None:
-            self.account.charge(-self.unlooked_bytes)
-            self.unlooked_bytes = 0
+            self.account.charge(-self.unread_bytes)
+            self.unread_bytes = 0
         self.answer_ping()
         if self.is_behind:
             self.again = self.loop.call_soon(self.visit)
         self.read_as_wanted()
 
-    def look(self) -> bool:
+    def read_frames(self) -> bool:
         """Hand on what the next frames carry; True if there may be more of them."""
         parts: list[bytes] = []
         problem: ParseFailed | None = None
@@ -168,20 +168,20 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
                     self.empty_count = 0
                     parts.append(cast(bytes, frame.payload))
                 else:
-                    self.look_aside(frame)
+                    self.handle_control(frame)
                 if count >= FRAMES_PER_VISIT:
                     break
         except ParseFailed as error:
             problem = error
-        if parts and not self.is_close_said and not self.is_over:
+        if parts and not self.is_close_sent and not self.is_over:
             self.above.data_received(b"".join(parts))
         if problem is not None:
             self.fail(problem)
         elif self.closed_by is not None:
             self.on_close(self.closed_by)
-        return count >= FRAMES_PER_VISIT and not self.is_deaf
+        return count >= FRAMES_PER_VISIT and not self.is_muted
 
-    def look_aside(self, frame: Frame) -> None:
+    def handle_control(self, frame: Frame) -> None:
         """Everything that is not part of the stream."""
         if frame.opcode is Opcode.TEXT:
             raise ParseFailed("AMQP is binary: no text is taken.", CloseReason.UNSUPPORTED_DATA)
@@ -202,8 +202,8 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
 
     def on_close(self, code: int) -> None:
         """The client has closed: so do we."""
-        self.is_deaf = True
-        self.say_close(code)
+        self.is_muted = True
+        self.send_close(code)
         if not self.is_over:
             self.above.eof_received()
         self.transport.close()
@@ -211,19 +211,19 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
     def fail(self, problem: ParseFailed) -> None:
         """The client broke the rules of WebSockets. It is told, and given a moment to read it."""
         log.debug("a WebSocket was closed: %s", problem)
-        self.is_deaf = True
-        self.say_close(problem.code, str(problem))
+        self.is_muted = True
+        self.send_close(problem.code, str(problem))
         self.cut_off = self.loop.call_later(self.together.linger_s, self.transport.abort)
         self.together.linger(self)
         if not self.is_over:
             self.is_over = True
             self.above.connection_lost(None)
 
-    def say_close(self, code: int, reason: str | None = None) -> None:
+    def send_close(self, code: int, reason: str | None = None) -> None:
         if not self.is_closing():
             self.answer_ping()
             self.transport.write(self.frames.close(code, reason))
-        self.is_close_said = True
+        self.is_close_sent = True
 
     # -- what the one above says ---------------------------------------------------------------------------------------
 
@@ -243,14 +243,14 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
         """Say so, and wait for the client's answer; how long is for the one above to say, with `abort`."""
         if not self.is_closing():
             leaving = self.together.is_leaving
-            self.say_close(CloseReason.GOING_AWAY if leaving else CloseReason.NORMAL_CLOSURE)
-            self.go_on()
+            self.send_close(CloseReason.GOING_AWAY if leaving else CloseReason.NORMAL_CLOSURE)
+            self.resume()
 
     def abort(self) -> None:
         self.transport.abort()
 
     def is_closing(self) -> bool:
-        return self.is_close_said or self.transport.is_closing()
+        return self.is_close_sent or self.transport.is_closing()
 
     def pause_reading(self) -> None:
         self.is_wanted = False
@@ -258,18 +258,18 @@ class WebSocketStream(asyncio.Protocol, asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_wanted = True
-        self.go_on()
+        self.resume()
 
     def is_reading(self) -> bool:
         return self.is_wanted
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         if self.is_behind and self.again is None:
             self.again = self.loop.call_soon(self.visit)
         self.read_as_wanted()
 
     def read_as_wanted(self) -> None:
-        should_be = (self.is_wanted or self.is_close_said) and not self.is_behind
+        should_be = (self.is_wanted or self.is_close_sent) and not self.is_behind
         if should_be == self.is_open_below or self.transport.is_closing():
             return
         self.is_open_below = should_be

@@ -1,7 +1,7 @@
 """Bytes to AMQP values [part 1]; the way back is in `encoder`.
 
 Everything the wire counts or sizes is checked against what is really there before anything is made of it, and charged
-to one `Budget` that all values of a frame share: a limit per array would not stop a thousand arrays. Whatever
+to one `DecodeBudget` that all values of a frame share: a limit per array would not stop a thousand arrays. Whatever
 `decode_value` takes `skip_value` takes, and the other way round: a test holds them together.
 """
 
@@ -55,14 +55,14 @@ _F32: Final = struct.Struct(">f")
 _F64: Final = struct.Struct(">d")
 
 
-class Budget:
+class DecodeBudget:
     """What one frame, or one message, may cost to decode. After a DecodeError it is spent: make a new one."""
 
     def __init__(self, elements_max: int = FRAME_ELEMENTS_MAX, depth_max: int = DEPTH_MAX) -> None:
         self.elements_left = elements_max
         self.depth_left = depth_max
 
-    def take(self, count: int) -> None:
+    def charge(self, count: int) -> None:
         """Charge the elements of one list, map or array before any of them is read."""
         if count > self.elements_left:
             raise DecodeError("more elements than one frame may have")
@@ -85,7 +85,7 @@ def read_u32(data: bytes, at: int) -> int:
     return (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]
 
 
-def decode_value(data: bytes, at: int, end: int, budget: Budget) -> tuple[object, int]:
+def decode_value(data: bytes, at: int, end: int, budget: DecodeBudget) -> tuple[object, int]:
     """The value that begins at `at`, and where it ends; nothing at or beyond `end` is read."""
     if at >= end:
         raise DecodeError("a value is missing")
@@ -102,7 +102,7 @@ def decode_value(data: bytes, at: int, end: int, budget: Budget) -> tuple[object
     return Described(descriptor, value), at
 
 
-def _decode_body(data: bytes, code: int, at: int, end: int, budget: Budget) -> tuple[object, int]:
+def _decode_body(data: bytes, code: int, at: int, end: int, budget: DecodeBudget) -> tuple[object, int]:
     """A value without its constructor: how it stands in an array."""
     if code < 0xA0:
         width = WIDTHS[code]
@@ -261,10 +261,10 @@ def _compound_span(data: bytes, code: int, at: int, end: int) -> tuple[int, int,
     return at, after, count
 
 
-def _decode_list(data: bytes, at: int, after: int, count: int, budget: Budget) -> list[object]:
+def _decode_list(data: bytes, at: int, after: int, count: int, budget: DecodeBudget) -> list[object]:
     if count > after - at:
         raise DecodeError("a list is shorter than its count")
-    budget.take(count)
+    budget.charge(count)
     items: list[object] = []
     for _ in range(count):
         item, at = decode_value(data, at, after, budget)
@@ -274,10 +274,10 @@ def _decode_list(data: bytes, at: int, after: int, count: int, budget: Budget) -
     return items
 
 
-def _decode_map(data: bytes, at: int, after: int, count: int, budget: Budget) -> dict[object, object]:
+def _decode_map(data: bytes, at: int, after: int, count: int, budget: DecodeBudget) -> dict[object, object]:
     if count > after - at or count & 1:
         raise DecodeError("a map has an odd count, or is shorter than its count")
-    budget.take(count)
+    budget.charge(count)
     pairs: dict[object, object] = {}
     for _ in range(count >> 1):
         _check_key(data, at, after)
@@ -296,7 +296,7 @@ def _check_key(data: bytes, at: int, end: int) -> None:
         raise DecodeError("a map key is missing, or of a compound type")
 
 
-def _array_constructor(data: bytes, at: int, after: int, count: int, budget: Budget) -> tuple[object, int, int]:
+def _array_constructor(data: bytes, at: int, after: int, count: int, budget: DecodeBudget) -> tuple[object, int, int]:
     """Descriptor (None if there is none), element constructor, and where the elements begin."""
     descriptor: object = None
     if at < after and data[at] == 0:
@@ -314,11 +314,11 @@ def _array_constructor(data: bytes, at: int, after: int, count: int, budget: Bud
             raise DecodeError("an array with too many elements of no width")
     elif count > after - at:
         raise DecodeError("an array is shorter than its count")
-    budget.take(count)
+    budget.charge(count)
     return descriptor, code, at
 
 
-def _decode_array(data: bytes, at: int, after: int, count: int, budget: Budget) -> Array:
+def _decode_array(data: bytes, at: int, after: int, count: int, budget: DecodeBudget) -> Array:
     descriptor, code, at = _array_constructor(data, at, after, count, budget)
     items: list[object] = []
     for _ in range(count):
@@ -332,7 +332,7 @@ def _decode_array(data: bytes, at: int, after: int, count: int, budget: Budget) 
 # --- skipping: the same rules without making values ------------------------------------------------------------------
 
 
-def skip_value(data: bytes, at: int, end: int, budget: Budget) -> int:
+def skip_value(data: bytes, at: int, end: int, budget: DecodeBudget) -> int:
     """Check the value that begins at `at` in full and say where it ends."""
     if at >= end:
         raise DecodeError("a value is missing")
@@ -350,7 +350,7 @@ def skip_value(data: bytes, at: int, end: int, budget: Budget) -> int:
     return at
 
 
-def _skip_body(data: bytes, code: int, at: int, end: int, budget: Budget) -> int:
+def _skip_body(data: bytes, code: int, at: int, end: int, budget: DecodeBudget) -> int:
     if code < 0xA0:
         width = WIDTHS[code]
         if width == UNKNOWN:
@@ -380,17 +380,17 @@ def _skip_body(data: bytes, code: int, at: int, end: int, budget: Budget) -> int
     return after
 
 
-def _skip_list(data: bytes, at: int, after: int, count: int, budget: Budget) -> None:
+def _skip_list(data: bytes, at: int, after: int, count: int, budget: DecodeBudget) -> None:
     if count > after - at:
         raise DecodeError("a list is shorter than its count")
-    budget.take(count)
+    budget.charge(count)
     for _ in range(count):
         at = skip_value(data, at, after, budget)
     if at != after:
         raise DecodeError("a list is longer than its elements")
 
 
-def _skip_array(data: bytes, at: int, after: int, count: int, budget: Budget) -> None:
+def _skip_array(data: bytes, at: int, after: int, count: int, budget: DecodeBudget) -> None:
     _, code, at = _array_constructor(data, at, after, count, budget)
     for _ in range(count):
         at = _skip_body(data, code, at, after, budget)

@@ -8,12 +8,12 @@ state is the table in `rules`, which a test walks.
 from typing import TYPE_CHECKING, Final, Protocol
 
 from spillway.amqp import states
-from spillway.amqp.codec import DEPTH_MAX, FRAME_ELEMENTS_MAX, Budget
+from spillway.amqp.codec import DEPTH_MAX, FRAME_ELEMENTS_MAX, DecodeBudget
 from spillway.amqp.errors import CONNECTION, FRAMING_ERROR, INVALID_FIELD, AmqpError, ProtocolError, error_from
 from spillway.amqp.events import (
     ConnectionClosed,
+    ConnectionEvent,
     ConnectionOpened,
-    Event,
     SaslFinished,
     SaslRequested,
 )
@@ -125,7 +125,7 @@ class Connection:
         self.state: int = states.HEADER
         self.frames_count = 0  # received
         self.frames_weight = 0  # the same, and more for those that are large or ask for work
-        self.events: list[Event] = []
+        self.events: list[ConnectionEvent] = []
         self.sessions: dict[int, Session] = {}  # by our channel
         self.sessions_by_remote_channel: dict[int, Session] = {}
         self.ended_channels: set[int] = set()  # docs/wire.md, "Frames come after the end"
@@ -147,7 +147,7 @@ class Connection:
         self._out_bytes: int = 0
         self._held: list[bytes] = []  # client: everything behind SASL, until that has gone well
         self._is_holding = False
-        self._budget = Budget(self.elements_max)  # of the next frame
+        self._budget = DecodeBudget(self.elements_max)  # of the next frame
         self._is_open_sent = False
         self._is_closed_told = False
         self._now_ms: int = now_ms
@@ -202,13 +202,13 @@ class Connection:
             self._frames_left -= count
             self.frames_weight += count
 
-    def take_events(self) -> list[Event]:
+    def drain_events(self) -> list[ConnectionEvent]:
         """What has happened since the last call."""
         events = self.events
         self.events = []
         return events
 
-    def take_output(self) -> list[bytes]:
+    def drain_output(self) -> list[bytes]:
         """Everything that is to be written, in order."""
         if self.dirty_sessions:
             sessions = self.dirty_sessions
@@ -224,7 +224,7 @@ class Connection:
 
     @property
     def output_bytes(self) -> int:
-        """About how much `take_output` would give."""
+        """About how much `drain_output` would give."""
         return self._out_bytes + len(self.dirty_sessions) * DISPOSITION_BYTES
 
     @property
@@ -275,27 +275,27 @@ class Connection:
             self.state = states.AMQP_HEADER
             self._read()
         else:
-            self._drop(AmqpError(states.UNAUTHORIZED_ACCESS, "SASL authentication failed."))
+            self._finish(AmqpError(states.UNAUTHORIZED_ACCESS, "SASL authentication failed."))
 
     def close(self, error: AmqpError | None = None) -> None:
         """Close in order: what was to be said is said, then the peer's close is awaited, for a while."""
         if self.state >= states.CLOSE_SENT:
             return
         if self.state < states.OPENING and not self._is_open_sent:
-            self._drop(error)
+            self._finish(error)
             return
         self._write_close(error)
         if self._is_holding:
-            self._drop(error)  # the close will never be let out
+            self._finish(error)  # the close will never be let out
             return
         self.state = states.CLOSE_SENT
         self._close_due_ms = self._now_ms + CLOSE_WAIT_MS
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """It is closed: nothing that the peer made us hold stays, though its socket may for a while."""
         for session in self.sessions.values():
             if not session.is_ended:
-                session.let_go()
+                session.free()
             session.links.clear()
         self.sessions.clear()
         self.sessions_by_remote_channel.clear()
@@ -326,7 +326,7 @@ class Connection:
             return
         if self.state == states.CLOSE_SENT:
             if now_ms >= self._close_due_ms:
-                self._drop(None)
+                self._finish(None)
             return
         # Twice what we announced: a peer's timer and the way here may be slow.
         idle_ms = 2 * self.options.idle_timeout_ms
@@ -368,7 +368,9 @@ class Connection:
                 elif state == states.SASL_DECIDING:
                     self._frames_left += 1  # its end goes on with them
                     if parser.unread > UNDECIDED_BYTES_MAX:
-                        self._drop(AmqpError(states.RESOURCE_LIMIT_EXCEEDED, "Too much was sent before SASL was over."))
+                        self._finish(
+                            AmqpError(states.RESOURCE_LIMIT_EXCEEDED, "Too much was sent before SASL was over.")
+                        )
                     return
                 elif state == states.CLOSED:
                     return
@@ -382,7 +384,7 @@ class Connection:
             # Nothing behind bytes that cannot be read can be trusted: say so, and read no more.
             error = error_from(fault)
             self._fail_with(error)
-            self._drop(error)
+            self._finish(error)
 
     def _on_early_or_late_frame(self, frame: Frame) -> None:
         if self.state == states.OPENING or self.state == states.CLOSE_SENT:
@@ -407,7 +409,7 @@ class Connection:
         if header != AMQP_HEADER or is_sasl_missing:
             if self.is_server:
                 self.append(SASL_HEADER if is_first and self.options.sasl_mechanisms else AMQP_HEADER)
-            self._drop(AmqpError(FRAMING_ERROR, f"Not the protocol header we expect: {header!r}."))
+            self._finish(AmqpError(FRAMING_ERROR, f"Not the protocol header we expect: {header!r}."))
             return
         if self.is_server:
             self.append(AMQP_HEADER)
@@ -418,7 +420,7 @@ class Connection:
         """Any fault here just ends the connection: there is no close before an open."""
         body: Performative | None = None
         if frame.kind == SASL and frame.at < frame.end:
-            body, _ = decode_body(frame, Budget(self.elements_max))
+            body, _ = decode_body(frame, DecodeBudget(self.elements_max))
         if isinstance(body, SaslInit) and self.state == states.SASL_INIT:
             self._on_init(body)
         elif isinstance(body, SaslMechanisms) and self.state == states.SASL_MECHANISMS:
@@ -426,7 +428,7 @@ class Connection:
         elif isinstance(body, SaslOutcome) and self.state == states.SASL_OUTCOME:
             self._on_outcome(body)
         else:
-            self._drop(AmqpError(states.ILLEGAL_STATE, "Not the SASL frame we expect."))
+            self._finish(AmqpError(states.ILLEGAL_STATE, "Not the SASL frame we expect."))
 
     def _on_init(self, init: SaslInit) -> None:
         self.state = states.SASL_DECIDING
@@ -439,7 +441,7 @@ class Connection:
         options = self.options
         init = choose_init(mechanisms, options.sasl_mechanisms, options.sasl_response, options.hostname)
         if init is None:
-            self._drop(AmqpError(states.UNAUTHORIZED_ACCESS, "The server offers no SASL mechanism that we can use."))
+            self._finish(AmqpError(states.UNAUTHORIZED_ACCESS, "The server offers no SASL mechanism that we can use."))
             return
         self._is_holding = False
         self.append(encode_sasl_frame(init))
@@ -449,7 +451,7 @@ class Connection:
     def _on_outcome(self, outcome: SaslOutcome) -> None:
         self.events.append(SaslFinished(outcome.outcome))
         if outcome.outcome != 0:
-            self._drop(AmqpError(states.UNAUTHORIZED_ACCESS, f"SASL failed with code {outcome.outcome}."))
+            self._finish(AmqpError(states.UNAUTHORIZED_ACCESS, f"SASL failed with code {outcome.outcome}."))
             return
         self._is_holding = False
         held = self._held
@@ -475,7 +477,7 @@ class Connection:
             raise ProtocolError(CONNECTION, FRAMING_ERROR, "A SASL frame after SASL.")
         budget = self._budget
         if budget.elements_left != self.elements_max or budget.depth_left != DEPTH_MAX:
-            budget = self._budget = Budget(self.elements_max)  # the usual frames cost nothing of it
+            budget = self._budget = DecodeBudget(self.elements_max)  # the usual frames cost nothing of it
         body, at = decode_body(frame, budget)
         if self.state == states.OPENED:
             session = self.sessions_by_remote_channel.get(frame.channel)
@@ -492,7 +494,7 @@ class Connection:
         elif self.state == states.OPENING:
             self._on_open(body)
         elif isinstance(body, Close):
-            self._drop(body.error)  # the answer to ours; all else is discarded
+            self._finish(body.error)  # the answer to ours; all else is discarded
 
     def _on_session_frame(self, session: Session, body: Performative, size: int) -> None:
         if isinstance(body, Attach):
@@ -508,7 +510,7 @@ class Connection:
         """What concerns the connection, comes on a channel without a session, or on one whose session we have ended."""
         if isinstance(body, Close):
             self._write_close(None)
-            self._drop(body.error)
+            self._finish(body.error)
         elif isinstance(body, Open):
             self.fail(states.ILLEGAL_STATE, "The connection is open already.")
         elif isinstance(body, Begin):
@@ -562,7 +564,7 @@ class Connection:
             local_channel = self._free_channel(channel)
             session = Session(self, local_channel)
             self.sessions[local_channel] = session
-            session.hold(SESSION_BYTES)
+            session.charge(SESSION_BYTES)
             session.write_begin(channel)
         self.ended_channels.discard(channel)
         self.sessions_by_remote_channel[channel] = session
@@ -587,7 +589,7 @@ class Connection:
         self.close(error)
         self._tell_closed(error)
 
-    def _drop(self, error: AmqpError | None) -> None:
+    def _finish(self, error: AmqpError | None) -> None:
         """The end: nothing is read any more."""
         self.state = states.CLOSED
         self._tell_closed(error)
@@ -665,7 +667,7 @@ class Connection:
     def note_name(self, link: "Link") -> None:
         self.names[(link.name, link.is_sender)] = link
 
-    def forget_name(self, link: "Link") -> None:
+    def unregister_name(self, link: "Link") -> None:
         key = (link.name, link.is_sender)
         if self.names.get(key) is link:
             del self.names[key]

@@ -7,7 +7,15 @@ found and checked by `split_sections`. Knows nothing of what the entries mean.
 import struct
 from typing import Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, decode_value, encode, encode_value, read_u32, skip_value
+from spillway.amqp.codec import (
+    MESSAGE_ELEMENTS_MAX,
+    DecodeBudget,
+    decode_value,
+    encode,
+    encode_value,
+    read_u32,
+    skip_value,
+)
 from spillway.amqp.message import Section
 
 _NULL: Final = 0x40
@@ -47,7 +55,7 @@ def cut_pairs(raw: bytes, section: Section, names: frozenset[str]) -> Cut:
     at = section.pairs_at
     end = section.pairs_end
     kept_from = at  # of a run of pairs that stay
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
     while at < end:
         value_at = skip_value(raw, at, end, budget)
         after = skip_value(raw, value_at, end, budget)
@@ -80,7 +88,7 @@ def fields_of(raw: bytes, section: Section) -> list[bytes]:
         at += 9
     else:
         return fields  # list0
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
     for _ in range(count):
         after = skip_value(raw, at, section.end, budget)
         fields.append(raw[at:after])

@@ -1,6 +1,6 @@
 """Events: what a connection tells its owner, in the order in which it happened.
 
-Plain values: the owner reads `Connection.take_events()` and asks with `isinstance`, frequent cases first. Nothing here
+Plain values: the owner reads `Connection.drain_events()` and asks with `isinstance`, frequent cases first. Nothing here
 is a call back; what the owner decides it says through the methods of connection, session and link.
 """
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spillway.amqp.session import Session
 
 
-class Event:
+class ConnectionEvent:
     """Something that happened on a connection."""
 
 
@@ -30,7 +30,7 @@ class SentDelivery:
 # -- messages ---------------------------------------------------------------------------------------------
 
 
-class TransferReceived(Event):
+class TransferReceived(ConnectionEvent):
     """A whole delivery has arrived. `state` is what its sender said of it (a transaction), nearly always None."""
 
     def __init__(
@@ -52,7 +52,7 @@ class TransferReceived(Event):
         self.state = state
 
 
-class TransferTooLarge(Event):
+class TransferTooLarge(ConnectionEvent):
     """A whole delivery has arrived that outgrew `Link.bytes_max`; its bytes were dropped as they came."""
 
     def __init__(self, link: "Link", delivery_id: int, settled: bool, size: int, message_format: int) -> None:
@@ -63,7 +63,7 @@ class TransferTooLarge(Event):
         self.message_format = message_format
 
 
-class TransferAborted(Event):
+class TransferAborted(ConnectionEvent):
     """The sender gave a delivery up. It has used one credit, and nothing is to be settled."""
 
     def __init__(self, link: "Link", delivery_id: int) -> None:
@@ -71,7 +71,7 @@ class TransferAborted(Event):
         self.delivery_id = delivery_id
 
 
-class DispositionReceived(Event):
+class DispositionReceived(ConnectionEvent):
     """The peer spoke about deliveries WE sent. Settled: they are forgotten. Else: answer with `settle_sent`."""
 
     def __init__(self, deliveries: list[SentDelivery], settled: bool, state: DeliveryState | None) -> None:
@@ -80,7 +80,7 @@ class DispositionReceived(Event):
         self.state = state
 
 
-class IncomingSettled(Event):
+class IncomingSettled(ConnectionEvent):
     """The peer settled deliveries it sent us: the echo of a `dispose`.
 
     `first` and `last` are as the peer wrote them: look up what you are waiting for, do not count through the range.
@@ -93,7 +93,7 @@ class IncomingSettled(Event):
         self.state = state
 
 
-class FlowReceived(Event):
+class FlowReceived(ConnectionEvent):
     """Credit of a link we send on has changed (`drain`: answer with `Link.drained` once nothing is left to send), or
     the peer has used up or given back all credit of a link we drained.
 
@@ -105,7 +105,7 @@ class FlowReceived(Event):
         self.credit = credit
 
 
-class WindowOpened(Event):
+class WindowOpened(ConnectionEvent):
     """The peer's incoming window was shut and is open again, also for more than what was queued for it."""
 
     def __init__(self, session: "Session") -> None:
@@ -115,21 +115,21 @@ class WindowOpened(Event):
 # -- links and sessions -----------------------------------------------------------------------------------
 
 
-class AttachRequested(Event):
+class AttachRequested(ConnectionEvent):
     """The peer wants a link: `Link.accept` or `Link.refuse`, now or later."""
 
     def __init__(self, link: "Link") -> None:
         self.link = link
 
 
-class LinkAttached(Event):
+class LinkAttached(ConnectionEvent):
     """The peer has answered our attach. A refusal is not an answer: only `LinkDetached` follows it."""
 
     def __init__(self, link: "Link") -> None:
         self.link = link
 
 
-class LinkDetached(Event):
+class LinkDetached(ConnectionEvent):
     """The link is over, by the peer's wish, by its fault or by another link of the same name; we have answered."""
 
     def __init__(self, link: "Link", error: AmqpError | None, closed: bool) -> None:
@@ -138,7 +138,7 @@ class LinkDetached(Event):
         self.closed = closed
 
 
-class DetachConfirmed(Event):
+class DetachConfirmed(ConnectionEvent):
     """The peer has answered the detach that our owner asked for."""
 
     def __init__(self, link: "Link", error: AmqpError | None) -> None:
@@ -146,14 +146,14 @@ class DetachConfirmed(Event):
         self.error = error
 
 
-class SessionBegun(Event):
+class SessionBegun(ConnectionEvent):
     """The session is mapped both ways."""
 
     def __init__(self, session: "Session") -> None:
         self.session = session
 
 
-class SessionEnded(Event):
+class SessionEnded(ConnectionEvent):
     """The session is over, by the peer's wish or fault. Its links went with it: walk `session.links`."""
 
     def __init__(self, session: "Session", error: AmqpError | None) -> None:
@@ -161,7 +161,7 @@ class SessionEnded(Event):
         self.error = error
 
 
-class EndConfirmed(Event):
+class EndConfirmed(ConnectionEvent):
     """The peer has answered the end that our owner asked for."""
 
     def __init__(self, session: "Session", error: AmqpError | None) -> None:
@@ -172,7 +172,7 @@ class EndConfirmed(Event):
 # -- connection -------------------------------------------------------------------------------------------
 
 
-class SaslRequested(Event):
+class SaslRequested(ConnectionEvent):
     """Server: a client wants in. Answer with `Connection.sasl_done`; what it sends meanwhile is kept, unread."""
 
     def __init__(self, mechanism: str, response: bytes, hostname: str | None) -> None:
@@ -181,21 +181,21 @@ class SaslRequested(Event):
         self.hostname = hostname
 
 
-class SaslFinished(Event):
+class SaslFinished(ConnectionEvent):
     """Client: the server's outcome, 0 for welcome."""
 
     def __init__(self, code: int) -> None:
         self.code = code
 
 
-class ConnectionOpened(Event):
+class ConnectionOpened(ConnectionEvent):
     """The peer's open has arrived."""
 
     def __init__(self, open: Open) -> None:
         self.open = open
 
 
-class ConnectionClosed(Event):
+class ConnectionClosed(ConnectionEvent):
     """Nothing more will come: the peer closed, broke a rule, refused SASL or fell silent. At most one of these."""
 
     def __init__(self, error: AmqpError | None) -> None:

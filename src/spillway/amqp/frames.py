@@ -7,7 +7,7 @@ else, and every odd form of those three, goes the general way here, which alone 
 import struct
 from typing import Final
 
-from spillway.amqp.codec import Budget, decode_value, encode_value
+from spillway.amqp.codec import DecodeBudget, decode_value, encode_value
 from spillway.amqp.composites import build, code_of, list_of
 from spillway.amqp.errors import CONNECTION, FRAMING_ERROR, DecodeError, ProtocolError
 from spillway.amqp.fast import (
@@ -121,7 +121,7 @@ class FrameParser:
             self._at = 0
 
 
-def decode_performative(data: bytes, at: int, end: int, budget: Budget) -> tuple[Performative, int]:
+def decode_performative(data: bytes, at: int, end: int, budget: DecodeBudget) -> tuple[Performative, int]:
     """The body of a frame, and where the payload behind it begins. SASL bodies are `SaslBody`."""
     if end - at > 5 and data[at] == 0x00 and data[at + 1] == 0x53 and data[at + 3] == 0xC0:
         code = data[at + 2]
@@ -139,7 +139,7 @@ def decode_performative(data: bytes, at: int, end: int, budget: Budget) -> tuple
     return decode_general(data, at, end, budget)
 
 
-def decode_general(data: bytes, at: int, end: int, budget: Budget) -> tuple[Performative, int]:
+def decode_general(data: bytes, at: int, end: int, budget: DecodeBudget) -> tuple[Performative, int]:
     """Any performative in any legal encoding."""
     value, after = decode_value(data, at, end, budget)
     if not isinstance(value, Described):
@@ -150,7 +150,7 @@ def decode_general(data: bytes, at: int, end: int, budget: Budget) -> tuple[Perf
     return body, after
 
 
-def decode_body(frame: Frame, budget: Budget) -> tuple[Performative, int]:
+def decode_body(frame: Frame, budget: DecodeBudget) -> tuple[Performative, int]:
     """`decode_performative` of a frame, which also holds frame type and body together."""
     body, after = decode_performative(frame.data, frame.at, frame.end, budget)
     if isinstance(body, Transfer) and frame.kind == AMQP:

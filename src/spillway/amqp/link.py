@@ -79,7 +79,7 @@ class Link:
         self.is_drain_asked = False  # the peer wants its credit used up or given back
         self.unsent: int = 0
         self.outstanding: int = 0  # deliveries of its that the session knows as not settled
-        self.is_forgotten = False  # it is over: what is said of its deliveries is not heard
+        self.is_unregistered = False  # it is over: what is said of its deliveries is not heard
         self.unsent_tags: list[bytes] = []  # of a link that ended before the session's window let them out
         self.is_drained_due = False
         self.is_flow_held = False  # flow came before our attach went out
@@ -108,17 +108,17 @@ class Link:
 
     # -- attaching and detaching --------------------------------------------------------------------------
 
-    def hold(self, link_bytes: int, attach_bytes: int) -> None:
+    def charge(self, link_bytes: int, attach_bytes: int) -> None:
         self.held_bytes = link_bytes + attach_bytes
         self.attach_bytes = attach_bytes
-        self.session.hold(link_bytes + attach_bytes)
+        self.session.charge(link_bytes + attach_bytes)
 
     def release(self) -> None:
-        self.session.hold(-self.held_bytes)
+        self.session.charge(-self.held_bytes)
         self.held_bytes = 0
         self.attach_bytes = 0
 
-    def forget_attach(self) -> None:
+    def release_attach(self) -> None:
         """It is answered. What the peer said at length would stay with us for as long as the link."""
         attach = self.attach
         if attach is not None:
@@ -128,7 +128,7 @@ class Link:
             attach.properties = None
             attach.offered_capabilities = None
             attach.desired_capabilities = None
-        self.session.hold(-self.attach_bytes)
+        self.session.charge(-self.attach_bytes)
         self.held_bytes -= self.attach_bytes
         self.attach_bytes = 0
 
@@ -193,15 +193,15 @@ class Link:
             self.write_attach(None, None, None)
         session.flush_runs()  # what was said of its deliveries was said before
         session.connection.write(session.local_channel, Detach(self.local_handle, closed, error))
-        self.let_go()
+        self.free()
 
-    def let_go(self) -> None:
+    def free(self) -> None:
         """Free what the link holds: the half of a delivery, queued and unsettled deliveries, its name."""
-        self.drop_partial()
+        self.discard_partial()
         self.is_echo_due = False
         self.is_drained_due = False
-        self.session.outgoing.forget(self)
-        self.session.connection.forget_name(self)
+        self.session.outgoing.unregister(self)
+        self.session.connection.unregister_name(self)
 
     def fail(self, condition: str, description: str) -> None:
         """The peer broke a rule of this link: detach with an error, and tell the owner."""
@@ -243,7 +243,7 @@ class Link:
     def send(self, tag: bytes, payload: bytes, settled: bool, message_format: int = 0) -> int:
         """Send one delivery, in as many frames as the peer's frame size asks for, or queue it for the session window.
 
-        Returns its delivery id. A queued delivery may still get another id (`take_unsent`): know it by its tag.
+        Returns its delivery id. A queued delivery may still get another id (`drain_unsent`): know it by its tag.
         """
         assert self.is_sender and self.state == states.LINK_ATTACHED, "only an attached sender sends"
         self.credit -= 1
@@ -265,7 +265,7 @@ class Link:
         self.write_flow(True)
         self.is_drain_asked = False
 
-    def take_unsent(self) -> list[bytes]:
+    def drain_unsent(self) -> list[bytes]:
         """Tags of the deliveries that were queued for the session window and never begun; they will not be sent."""
         self.session.outgoing.withdraw(self)
         tags = self.unsent_tags
@@ -409,7 +409,7 @@ class Link:
         if transfer.settled is True:
             partial.settled = True  # on any of its frames [2.7.5]
         if transfer.aborted:
-            self.drop_partial()
+            self.discard_partial()
             connection.events.append(TransferAborted(self, partial.delivery_id))
             self.tell_if_drained()
             return
@@ -439,7 +439,7 @@ class Link:
                 )
             )
             self.session.connection.spend_frames(self.weight)
-        self.drop_partial()
+        self.discard_partial()
         self.tell_if_drained()
 
     def release_parts(self, partial: PartialDelivery) -> None:
@@ -447,7 +447,7 @@ class Link:
         partial.charged_bytes = 0
         partial.parts = []
 
-    def drop_partial(self) -> None:
+    def discard_partial(self) -> None:
         partial = self.partial
         if partial is not None:
             self.release_parts(partial)

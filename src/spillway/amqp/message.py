@@ -8,7 +8,7 @@ from typing import Final
 
 from spillway.amqp.codec import (
     MESSAGE_ELEMENTS_MAX,
-    Budget,
+    DecodeBudget,
     decode_value,
     encode_value,
     read_u32,
@@ -182,7 +182,7 @@ class Properties:
 # --- splitting -------------------------------------------------------------------------------------------------------
 
 
-def split_sections(raw: bytes, budget: Budget) -> Sections:
+def split_sections(raw: bytes, budget: DecodeBudget) -> Sections:
     """Find and check every section: kinds, field types and every nested value, or DecodeError.
 
     The order is not the sender's fault: the Python SDK writes delivery annotations behind the body, rhea the footer
@@ -230,7 +230,7 @@ def split_sections(raw: bytes, budget: Budget) -> Sections:
     return sections
 
 
-def _section_code(raw: bytes, at: int, end: int, budget: Budget) -> tuple[int, int]:
+def _section_code(raw: bytes, at: int, end: int, budget: DecodeBudget) -> tuple[int, int]:
     """The code of a descriptor that is no smallulong, as few write it, and where the section's value begins."""
     if at >= end or raw[at] != 0x00:
         raise DecodeError("a message section without a descriptor")
@@ -315,13 +315,13 @@ def _compound_header(raw: bytes, at: int, end: int, narrow: int) -> tuple[int, i
     return at, after, count
 
 
-def _check_list(raw: bytes, at: int, end: int, types: list[int], budget: Budget) -> int:
+def _check_list(raw: bytes, at: int, end: int, types: list[int], budget: DecodeBudget) -> int:
     if at < end and raw[at] == 0x45:
         return at + 1
     at, after, count = _compound_header(raw, at, end, 0xC0)
     if count > len(types):
         raise DecodeError("a message section with more fields than it has")
-    budget.take(count)
+    budget.charge(count)
     for index in range(count):
         if at < after:
             code = raw[at]
@@ -336,11 +336,11 @@ def _check_list(raw: bytes, at: int, end: int, types: list[int], budget: Budget)
     return after
 
 
-def check_map(raw: bytes, at: int, end: int, section: Section, is_application: bool, budget: Budget) -> int:
+def check_map(raw: bytes, at: int, end: int, section: Section, is_application: bool, budget: DecodeBudget) -> int:
     at, after, count = _compound_header(raw, at, end, 0xC1)
     if count & 1:
         raise DecodeError("a map with an odd count")
-    budget.take(count)
+    budget.charge(count)
     budget.enter()
     section.pairs_at = at
     section.pairs_end = after
@@ -372,7 +372,7 @@ def check_map(raw: bytes, at: int, end: int, section: Section, is_application: b
     return after
 
 
-def in_plain_form(raw: bytes, budget: Budget) -> bytes:
+def in_plain_form(raw: bytes, budget: DecodeBudget) -> bytes:
     """The same message with its sections in order [3.2], every descriptor as smallulong: one that is not `is_plain`."""
     found: list[list[bytes]] = [[] for _ in range(FOOTER - HEADER + 1)]
     at = 0
@@ -389,7 +389,7 @@ def in_plain_form(raw: bytes, budget: Budget) -> bytes:
 
 
 def _section_value(raw: bytes, section: Section) -> object:
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
     _, at = _section_code(raw, section.start, section.end, budget)
     value, _ = decode_value(raw, at, section.end, budget)
     return value
@@ -451,7 +451,7 @@ def decode_data_bodies(raw: bytes, sections: Sections) -> list[tuple[int, int]]:
         return spans
     at = sections.body.start
     end = sections.body.end
-    budget = Budget()
+    budget = DecodeBudget()
     while at < end:
         code, at = _section_code(raw, at, end, budget)
         if code != DATA:  # of a message that is not in order
@@ -470,7 +470,7 @@ def decode_sequences(raw: bytes, sections: Sections) -> list[object]:
         return items
     at = sections.body.start
     end = sections.body.end
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
     while at < end:
         code, at = _section_code(raw, at, end, budget)
         if code != AMQP_SEQUENCE:  # of a message that is not in order

@@ -187,7 +187,7 @@ class Outgoing:
             for step in range(count):
                 delivery = unsettled.get((first + step) & MASK)
                 if delivery is not None:
-                    if delivery.link.is_forgotten:
+                    if delivery.link.is_unregistered:
                         dead.append(delivery.delivery_id)
                     else:
                         found.append(delivery)
@@ -198,7 +198,7 @@ class Outgoing:
                 return found  # a range beside all that is outstanding: nothing to look through
             for delivery_id, known in unsettled.items():
                 if (delivery_id - first) & MASK < count:
-                    if known.link.is_forgotten:
+                    if known.link.is_unregistered:
                         dead.append(delivery_id)
                     else:
                         found.append(known)
@@ -207,12 +207,12 @@ class Outgoing:
         self.dead_count -= len(dead)
         return found
 
-    def take_disposed(self, delivery_id: int) -> bool:
+    def pop_disposed(self, delivery_id: int) -> bool:
         """Forget a delivery that is settled; whether we knew it."""
         found = self.disposed.pop(delivery_id, None) or self.unsettled.pop(delivery_id, None)
         if found is None:
             return False
-        if found.link.is_forgotten:
+        if found.link.is_unregistered:
             self.dead_count -= 1
             return False
         found.link.outstanding -= 1
@@ -238,12 +238,12 @@ class Outgoing:
         link.credit += removed
         link.delivery_count = serial_add(link.delivery_count, -removed)
 
-    def forget(self, link: "Link") -> None:
+    def unregister(self, link: "Link") -> None:
         """The link is over: nothing of it is sent any more, and nothing said of its deliveries is heard."""
         self.withdraw(link)
         if self.is_half_sent(link):
             self.release(self.queue.popleft())
-        link.is_forgotten = True
+        link.is_unregistered = True
         self.dead_count += link.outstanding
         link.outstanding = 0
         if self.dead_count * 2 > len(self.unsettled) + len(self.disposed):
@@ -257,7 +257,9 @@ class Outgoing:
             if is_all_dead:
                 known.clear()
                 continue
-            for delivery_id in [delivery_id for delivery_id, delivery in known.items() if delivery.link.is_forgotten]:
+            for delivery_id in [
+                delivery_id for delivery_id, delivery in known.items() if delivery.link.is_unregistered
+            ]:
                 del known[delivery_id]
         self.dead_count = 0
         self.settle_up()

@@ -81,13 +81,13 @@ class Session:
         self.sent_run = DispositionRun(False)
         self.held_bytes = 0  # charged for it and its links
 
-    def hold(self, count: int) -> None:
+    def charge(self, count: int) -> None:
         self.held_bytes += count
         self.connection.account.charge(count)
 
     def release(self) -> None:
         """All that was charged for it."""
-        self.hold(-self.held_bytes)
+        self.charge(-self.held_bytes)
 
     @property
     def is_ended(self) -> bool:
@@ -137,16 +137,16 @@ class Session:
 
     def settle(self, delivery_id: int, state: DeliveryState | None) -> None:
         """Settle a delivery we received."""
-        self.say(self.received_run, delivery_id, True, state)
+        self.add_disposition(self.received_run, delivery_id, True, state)
 
     def dispose(self, delivery_id: int, state: DeliveryState) -> None:
         """Tell the sender what we make of a delivery, and leave it to it to settle: `IncomingSettled` will follow."""
-        self.say(self.received_run, delivery_id, False, state)
+        self.add_disposition(self.received_run, delivery_id, False, state)
 
     def settle_sent(self, delivery_id: int, state: DeliveryState | None) -> None:
         """Settle a delivery we sent, in answer to what the receiver said of it. Nothing, if its link has gone."""
-        if self.outgoing.take_disposed(delivery_id):
-            self.say(self.sent_run, delivery_id, True, state)
+        if self.outgoing.pop_disposed(delivery_id):
+            self.add_disposition(self.sent_run, delivery_id, True, state)
 
     def end(self, error: AmqpError | None = None) -> None:
         """End the session from our side. What the peer sent meanwhile is ignored until it answers."""
@@ -155,7 +155,7 @@ class Session:
         self.flush_runs()
         self.connection.write(self.local_channel, End(error))
         self.state = states.SESSION_END_SENT
-        self.let_go()
+        self.free()
 
     # -- the session's own life ---------------------------------------------------------------------------
 
@@ -189,14 +189,14 @@ class Session:
             handle += 1
         return handle
 
-    def let_go(self) -> None:
+    def free(self) -> None:
         """Free what the session holds for the wire; the links stay for the owner to walk."""
         for link in self.links.values():
-            link.drop_partial()
+            link.discard_partial()
             link.attach_bytes = 0
             link.held_bytes = 0
             if link.state < states.LINK_DETACH_SENT:
-                self.connection.forget_name(link)
+                self.connection.unregister_name(link)
                 self.outgoing.withdraw(link)
             link.state = states.LINK_DETACHED
         self.connection.links_count -= len(self.links_by_remote_handle)
@@ -269,7 +269,7 @@ class Session:
             return
         if attach.handle in self.errored_handles:
             self.errored_handles.discard(attach.handle)
-            self.hold(-HANDLE_BYTES)
+            self.charge(-HANDLE_BYTES)
         is_sender = attach.role
         link = self.awaiting.pop((attach.name, is_sender), None)
         if link is not None:
@@ -285,7 +285,7 @@ class Session:
             link.delivery_count = attach.initial_delivery_count or 0
         self.links[link.local_handle] = link
         self.map_link(link, attach.handle)
-        link.hold(LINK_BYTES + NAME_CHAR_BYTES * len(link.name), ATTACH_FACTOR * size)
+        link.charge(LINK_BYTES + NAME_CHAR_BYTES * len(link.name), ATTACH_FACTOR * size)
         self.admit(link)
 
     def map_link(self, link: Link, remote_handle: int) -> None:
@@ -300,7 +300,7 @@ class Session:
             text = f"This connection has {connection.links_max} links, the most it may have."
             link.refuse(AmqpError(states.RESOURCE_LIMIT_EXCEEDED, text))
             link.is_fault_ours_to_tell = True  # the owner never heard of it
-            link.forget_attach()
+            link.release_attach()
             link.attach = None
             return
         older = connection.names.get((link.name, link.is_sender))
@@ -328,7 +328,7 @@ class Session:
             return
         if link.detach_error is not None and detach.handle not in self.errored_handles:
             self.errored_handles.add(detach.handle)
-            self.hold(HANDLE_BYTES)
+            self.charge(HANDLE_BYTES)
         link.on_detach(detach)
         link.release()
         del self.links_by_remote_handle[detach.handle]
@@ -393,7 +393,9 @@ class Session:
             self.is_dirty = True
             self.connection.dirty_sessions.append(self)
 
-    def say(self, run: DispositionRun, delivery_id: int, settled: bool, state: DeliveryState | None) -> None:
+    def add_disposition(
+        self, run: DispositionRun, delivery_id: int, settled: bool, state: DeliveryState | None
+    ) -> None:
         """Add a delivery to a run, or write the run and begin another."""
         if self.state >= states.SESSION_END_SENT:
             return

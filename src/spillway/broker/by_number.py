@@ -38,16 +38,16 @@ class BrowseStep(LoadStep):
             tally.count(PEEK, len(stored.message.raw))
             self.bytes_left -= len(stored.message.raw) + limits.RESIDENT_MESSAGE_BYTES
         self.found += rows.messages
-        if rows.is_cut and len(self.found) < self.count and self.bytes_left > 0 and rows.looked_upto >= self.first:
-            self.first = rows.looked_upto + 1
+        if rows.is_cut and len(self.found) < self.count and self.bytes_left > 0 and rows.read_upto >= self.first:
+            self.first = rows.read_upto + 1
             return True
         if not self.found:
             tally.count(PEEK)
-        decided.say(Messages(self.request.request_id, self.found, [], 0))
+        decided.emit(Messages(self.request.request_id, self.found, [], 0))
         return False
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
-        decided.say(Failed(self.request.request_id, error))
+        decided.emit(Failed(self.request.request_id, error))
 
 
 class NumbersStep(LoadStep):
@@ -95,7 +95,7 @@ class CancelStep(NumbersStep):
     def read(self, rows: Rows, decided: Decided) -> None:
         error = _missing(self.entity, self.request.sequence_numbers, rows, SCHEDULED, "scheduled")
         if error is not None:
-            decided.say(Failed(self.request.request_id, error))
+            decided.emit(Failed(self.request.request_id, error))
             return
         group: list[Record] = []
         for stored in rows.messages:
@@ -103,10 +103,10 @@ class CancelStep(NumbersStep):
             self.entity.uncount(len(stored.message.raw), SCHEDULED)
         decided.remember(group)
         self.entity.metered(decided).count_many(CANCEL, len(group), len(group), 0)
-        decided.say(Done(self.request.request_id))
+        decided.emit(Done(self.request.request_id))
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
-        decided.say(Failed(self.request.request_id, error))
+        decided.emit(Failed(self.request.request_id, error))
 
 
 class ReceiveDeferredStep(NumbersStep):
@@ -144,7 +144,7 @@ class ReceiveDeferredStep(NumbersStep):
             return
         lane = queue.lane_of(self.request.session_id)
         if lane is None:
-            decided.say(Failed(self.request.request_id, self._lock_missing()))
+            decided.emit(Failed(self.request.request_id, self._lock_missing()))
             return
         locks = [queue.lock(stored, lane, None, decided.now_ms) for stored in rows.messages]
         until_ms = locks[0].locked_until_ms if locks else 0
@@ -154,12 +154,12 @@ class ReceiveDeferredStep(NumbersStep):
         tally = self.queue.metered(decided)
         for stored in messages:
             tally.receive(len(stored.message.raw))
-        decided.say(Messages(self.request.request_id, messages, tokens, until_ms))
+        decided.emit(Messages(self.request.request_id, messages, tokens, until_ms))
 
     def _refuse(self, error: BrokerError, decided: Decided) -> None:
         if isinstance(error, MessageNotFound):
             self.queue.metered(decided).count(EMPTY_RECEIVE)
-        decided.say(Failed(self.request.request_id, error))
+        decided.emit(Failed(self.request.request_id, error))
 
     def _expired(self, messages: list[StoredMessage], decided: Decided) -> BrokerError | None:
         """A deferred message that outlived its time expires when somebody asks for it, not before."""
@@ -188,7 +188,7 @@ class ReceiveDeferredStep(NumbersStep):
         return None
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
-        decided.say(Failed(self.request.request_id, error))
+        decided.emit(Failed(self.request.request_id, error))
 
 
 class BatchDeleteStep(LoadStep):
@@ -213,9 +213,9 @@ class BatchDeleteStep(LoadStep):
         for stored in rows.messages:
             number = stored.sequence_number
             self.after = number
-            if not queue.holds(stored):
+            if not queue.is_waiting(stored):
                 continue
-            queue.drop(stored)
+            queue.discard(stored)
             queue.uncount(len(stored.message.raw), stored.state)
             group.append(MessageRemoved(queue.entity_id, number, stored.session_id))
             self.deleted_count += 1
@@ -225,11 +225,11 @@ class BatchDeleteStep(LoadStep):
         if rows.is_cut and self.deleted_count < self.request.count:
             return True
         self.queue.metered(decided).count(MANAGEMENT)
-        decided.say(Deleted(self.request.request_id, self.deleted_count))
+        decided.emit(Deleted(self.request.request_id, self.deleted_count))
         return False
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
-        decided.say(Failed(self.request.request_id, error))
+        decided.emit(Failed(self.request.request_id, error))
 
 
 def _missing(entity: Entity, numbers: list[int], rows: Rows, state: int, word: str) -> BrokerError | None:

@@ -62,7 +62,7 @@ class AttachReceiver(Command):
         self.session = session
 
 
-class Detach(Command):
+class DetachLink(Command):
     """The link is gone, in order or not. Its locks live on to their end (contract H13).
 
     Not answered, unless an error is given: by `Detached` with it, behind the answers to all that was sent before.
@@ -332,7 +332,7 @@ class Administer(Request):
     """
 
 
-class PlantFault(Request):
+class InjectFault(Request):
     """From now on this goes wrong. Answered by `FaultsListed` with one in it."""
 
     def __init__(self, request_id: int, fault: Fault) -> None:

@@ -28,15 +28,15 @@ from spillway.broker.commands import (
     AttachSender,
     Command,
     Credit,
-    Detach,
+    DetachLink,
     Request,
     Send,
     Settle,
     Undelivered,
 )
-from spillway.broker.decided import Decided, Touchable
+from spillway.broker.decided import Decided, Servable
 from spillway.broker.directory import Directory
-from spillway.broker.effects import AccessChanged, Detached, Failed, Refused, SendSettled, Settled
+from spillway.broker.effects import AccessChanged, Detached, Failed, Refused, SendSettled, SettlementAnswered
 from spillway.broker.entity import Entity
 from spillway.broker.incidents import Apart, Incident, Incidents, Restorer, apart_of, families_of, undo
 from spillway.broker.ledger import Ledger
@@ -79,7 +79,7 @@ class Containment(Restorer):
         self, error: Exception, what: str, command: Command | None, entity: Entity | None, decided: Decided
     ) -> None:
         """This piece of work is undone and refused; what it had touched is read from the store again."""
-        touched: list[Touchable] = list(decided.changing)
+        touched: list[Servable] = list(decided.changing)
         if entity is not None:
             what = f"{what} of '{entity.path}'"
             touched.append(entity)
@@ -112,27 +112,27 @@ class Containment(Restorer):
             found = self.directory.find(command.path)
         elif isinstance(command, (AttachSender, AttachReceiver)):
             found = self.directory.find(command.path)
-            self.links.strike_out(command.link_id)
+            self.links.discard(command.link_id)
             if found is not None:
                 found.sender_link_ids.pop(command.link_id, None)
-        elif isinstance(command, Detach):
+        elif isinstance(command, DetachLink):
             found = self.links.find(command.link_id)
-            self.links.strike_out(command.link_id)
+            self.links.discard(command.link_id)
         return [] if found is None else [found]
 
     def _refuse_command(self, command: Command, error: BrokerError, decided: Decided) -> None:
         if isinstance(command, Send):
             if not command.is_settled:
-                decided.say(SendSettled(command.link_id, command.delivery_id, error))
+                decided.emit(SendSettled(command.link_id, command.delivery_id, error))
         elif isinstance(command, Settle):
             if not command.is_settled:
-                decided.say(Settled(command.link_id, command.delivery_id, command.settlement.kind, error))
+                decided.emit(SettlementAnswered(command.link_id, command.delivery_id, command.settlement.kind, error))
         elif isinstance(command, Request):
-            decided.say(Failed(command.request_id, error))
+            decided.emit(Failed(command.request_id, error))
         elif isinstance(command, (AttachSender, AttachReceiver)):
-            decided.say(Refused(command.link_id, error))
-        elif isinstance(command, Detach) and command.error is not None:
-            decided.say(Detached(command.link_id, command.error))
+            decided.emit(Refused(command.link_id, error))
+        elif isinstance(command, DetachLink) and command.error is not None:
+            decided.emit(Detached(command.link_id, command.error))
 
     def _set_apart(self, head: Entity, incident: Incident, decided: Decided) -> None:
         """Out of service with all that belongs to it, until the store has told what it really holds."""
@@ -146,10 +146,10 @@ class Containment(Restorer):
             if entity.tally is not None:
                 apart.tallies[entity.entity_id] = entity.tally
             try:
-                self.lifecycle.take_out(entity, apart.error, decided)
+                self.lifecycle.remove(entity, apart.error, decided)
             except Exception as error:  # its state is not sound: it goes all the same
                 apart.reason += f"; {type(error).__name__}: {error}"
-                self.directory.strike_out(entity)
+                self.directory.discard(entity)
             decided.turn.counters[entity.entity_id] = entity.counters.copy()
             decided.turn.recounts.append(entity.entity_id)
         self.incidents.put(apart, decided.now_ms)
@@ -160,12 +160,12 @@ class Containment(Restorer):
         made = self.directory.by_id.get(put.entity_id)
         if made is not None:
             made.is_apart = True
-            self.directory.strike_out(made)
+            self.directory.discard(made)
         apart = self.incidents.family_of(put.parent_id)
         if apart is None:
             incident = self.incidents.begin(error, f"reading '{put.path}' from the store")
             apart = apart_of(put, incident, now_ms)
-            self.incidents.unsaid.append(incident.text)
+            self.incidents.unreported.append(incident.text)
         apart.add(put.entity_id, put.path)
         self.incidents.put(apart, now_ms)
 
@@ -187,12 +187,12 @@ class Containment(Restorer):
                 half = self.directory.by_id.get(entity_id)
                 if half is not None:
                     half.is_apart = True
-                    self.directory.strike_out(half)
+                    self.directory.discard(half)
             self.incidents.put(apart, decided.now_ms)
             self.incidents.report(incident.text, decided)
             return
         for entity in made:
-            decided.touch(entity)
+            decided.mark_ready(entity)
         self.incidents.report(f"'{apart.path}' was read from the store again and is in service", decided)
 
     def delete_apart(self, apart: Apart, decided: Decided) -> None:
@@ -201,7 +201,7 @@ class Containment(Restorer):
             group.append(EntityRemoved(entity_id))
             tally = apart.tallies.get(entity_id)
             if tally is not None:
-                self.ledger.forget(tally, decided.turn)
+                self.ledger.unregister(tally, decided.turn)
         self.incidents.remove(apart)
         decided.remember(group)
-        decided.say(AccessChanged(entity_key(apart.path), []))  # if it had any, nobody knows
+        decided.emit(AccessChanged(entity_key(apart.path), []))  # if it had any, nobody knows

@@ -2,7 +2,7 @@
 
 How an entity goes through a turn:
 
-    untouched ──touch──▶ in `touched` ──served──▶ `is_served` ──touched once more──▶ in `unfinished`, for the next turn
+    untouched ──touch──▶ in `touched` ──served──▶ `is_handled` ──touched once more──▶ in `unfinished`, for the next turn
 
 Beside that, `changing` has those that the piece of work under way has touched: they are what a fault of ours costs. An
 entity is in there once a piece, which is told by `step`: each piece has a number that none before it had, in this turn
@@ -16,12 +16,12 @@ from spillway.model import limits
 from spillway.model.records import Record, Turn
 
 
-class Touchable:
+class Servable:
     """An entity that a turn can touch: it is served, and its timer set, once at the end of the turn."""
 
     def __init__(self) -> None:
-        self.is_touched = False
-        self.is_served = False  # in this turn
+        self.is_ready = False
+        self.is_handled = False  # in this turn
         self.step = 0  # the last piece of work that touched it, see `Decided.begin`
         self.is_apart = False  # set apart after a fault of ours: nothing of it is looked at any more
 
@@ -33,9 +33,9 @@ class Decided:
         self.now_ms = now_ms
         self.turn = Turn(now_ms)
         self.effects: list[Effect] = []
-        self.touched: list[Touchable] = []
-        self.unfinished: list[Touchable] = []  # served as far as one turn goes: there is more to hand out
-        self.chores: list[Touchable] = []  # have more to do by themselves than a turn's worth
+        self.ready: list[Servable] = []
+        self.unfinished: list[Servable] = []  # served as far as one turn goes: there is more to hand out
+        self.chores: list[Servable] = []  # have more to do by themselves than a turn's worth
         self.steps_left: int = limits.STEPS_PER_TURN_MAX  # for publishing what is sent in this turn
         self.chores_left: int = limits.CHORE_STEPS_PER_TURN_MAX  # for what happens by itself
         self.chores_begun: int = limits.CHORE_STEPS_PER_TURN_MAX
@@ -44,7 +44,7 @@ class Decided:
         self.disk = disk
         self.saves_ledger = False  # also if there is nothing else to remember
         self.step = step
-        self.changing: list[Touchable] = []  # touched by the piece of work under way
+        self.changing: list[Servable] = []  # touched by the piece of work under way
         self.groups_begun = 0
         self.effects_begun = 0
 
@@ -64,7 +64,7 @@ class Decided:
         self.turn.cut(self.groups_begun)
         del self.effects[self.effects_begun :]
 
-    def say(self, effect: Effect) -> None:
+    def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def remember(self, group: list[Record]) -> None:
@@ -77,9 +77,9 @@ class Decided:
         """Whether something was written down by itself: no more of it until this is on disk."""
         return self.chores_left != self.chores_begun
 
-    def go_on_later(self, entity: Touchable, is_served: bool) -> None:
+    def continue_later(self, entity: Servable, has_served: bool) -> None:
         """It has more to do by itself than this turn allows. Who had nothing of this turn is first in the next."""
-        if is_served:
+        if has_served:
             self.chores.append(entity)
         else:
             self.chores.insert(0, entity)
@@ -88,13 +88,13 @@ class Decided:
         """Whether the disk has room for so much that is written by itself. If not, it waits or is left undone."""
         return self.turn.size_bytes + size_bytes < self.disk.upkeep_left
 
-    def touch(self, entity: Touchable) -> None:
+    def mark_ready(self, entity: Servable) -> None:
         if entity.step != self.step:
             entity.step = self.step
             self.changing.append(entity)
-        if not entity.is_touched:
-            entity.is_touched = True
-            self.touched.append(entity)
-        elif entity.is_served:  # it has got something since
-            entity.is_served = False
+        if not entity.is_ready:
+            entity.is_ready = True
+            self.ready.append(entity)
+        elif entity.is_handled:  # it has got something since
+            entity.is_handled = False
             self.unfinished.append(entity)

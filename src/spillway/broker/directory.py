@@ -132,9 +132,9 @@ class Directory:
             queue = self._add(kind, entity_id, path, settings)
             self._add_dead_letters(entity_id + 1, queue)
             made = queue
-        decided.touch(made)  # something in it may fall due
+        decided.mark_ready(made)  # something in it may fall due
         if settings.access_rules and not isinstance(made, Subscription):
-            decided.say(AccessChanged(entity_key(path), settings.access_rules))
+            decided.emit(AccessChanged(entity_key(path), settings.access_rules))
         group = self._puts_of(made)
         if isinstance(made, Subscription):
             made.rules.compiled = compiled
@@ -361,12 +361,12 @@ class Directory:
         settings.updated_ms = decided.now_ms
         settings.rules = entity.settings.rules
         if not isinstance(entity, Subscription) and (settings.access_rules or entity.settings.access_rules):
-            decided.say(AccessChanged(entity_key(entity.path), settings.access_rules))
+            decided.emit(AccessChanged(entity_key(entity.path), settings.access_rules))
         for changed in self.with_dead_letters(entity):
             changed.settings = settings
-            decided.touch(changed)
+            decided.mark_ready(changed)
             if isinstance(changed, Queue):
-                changed.drop_locks(decided)
+                changed.revoke_locks(decided)
                 self._change_forwarding(changed, decided)
         if entity.duplicates is not None:
             entity.duplicates.change(settings, decided.now_ms)
@@ -459,13 +459,13 @@ class Directory:
             return [entity.dead_letters, entity]
         return [entity]
 
-    def forget(self, entity: Entity) -> None:
+    def unregister(self, entity: Entity) -> None:
         entity.usage.size_bytes -= entity.counters.size_bytes
         if entity.duplicates is not None:
             entity.duplicates.close()
-        self.strike_out(entity)
+        self.discard(entity)
 
-    def strike_out(self, entity: Entity) -> None:
+    def discard(self, entity: Entity) -> None:
         """It is not found any more, in whatever state it is."""
         key = entity_key(entity.path)
         if self.by_id.pop(entity.entity_id, None) is None:

@@ -76,7 +76,7 @@ class Waiting:
     def __init__(self, messages: list[Message]) -> None:
         self.messages = messages
 
-    def go(self, decided: Decided) -> None:
+    def resume(self, decided: Decided) -> None:
         """Their ids are known: let them in, or refuse them."""
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
@@ -160,7 +160,7 @@ class Duplicates:
             message.digest = digest_of(message, self.is_partitioned)
         return self.is_read and not self.line and self._needs_no_index(messages, now_ms)
 
-    def line_up(self, waiting: Waiting, decided: Decided) -> None:
+    def enqueue(self, waiting: Waiting, decided: Decided) -> None:
         """Messages that were asked about: they go when their ids are known, after all before them."""
         self.line.append(waiting)
         self.budget.held_bytes += _held_bytes(waiting)
@@ -213,7 +213,7 @@ class Duplicates:
         self.budget.count -= count
         assert self.count >= 0, "forgot more ids than there were"
 
-    def let_go(self, count: int, upto: int) -> None:
+    def evict(self, count: int, upto: int) -> None:
         """Ids up to this number, so many, are not in memory any more."""
         self._uncount(count)
         self.table.raise_floor(upto, TRIM_PAGES)
@@ -234,7 +234,7 @@ class Duplicates:
     def serve_known(self, decided: Decided) -> None:
         """From the front of the line, until one must wait for the index."""
         while self.line and self._needs_no_index(self.line[0].messages, decided.now_ms):
-            self._let_go_first(decided)
+            self._resume_first(decided)
 
     def unknown_digests(self, now_ms: int) -> tuple[int, list[bytes]]:
         """What the index must be asked, for so many at the front of the line."""
@@ -252,13 +252,13 @@ class Duplicates:
     def serve_answered(self, waiting_count: int, answers: dict[bytes, int], decided: Decided) -> None:
         self.answers = answers
         for _ in range(waiting_count):
-            self._let_go_first(decided)
+            self._resume_first(decided)
         self.answers = {}
 
-    def _let_go_first(self, decided: Decided) -> None:
+    def _resume_first(self, decided: Decided) -> None:
         waiting = self.line.popleft()
         self.budget.held_bytes -= _held_bytes(waiting)
-        waiting.go(decided)
+        waiting.resume(decided)
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
         while self.line:
@@ -282,7 +282,7 @@ class Duplicates:
 
     def report_damage(self, rows: Rows, decided: Decided) -> None:
         for number in rows.corrupt:
-            decided.say(
+            decided.emit(
                 Report(
                     f"'{self.path}': ids of messages accepted up to number {number} are damaged in the store (their "
                     "checksum does not hold): duplicates of those messages are not recognised."
@@ -371,7 +371,7 @@ class IndexIds(LoadStep):
             decided.remember([MessageIdsIndexed(duplicates.entity_id, ids.upto, ids.accepted_ms)])
             duplicates.indexed_upto = ids.upto
             duplicates.indexed_ms = ids.accepted_ms
-            duplicates.let_go(ids.count, ids.upto)
+            duplicates.evict(ids.count, ids.upto)
         # An eighth more than is needed now, or the next send would begin it again.
         if rows.is_cut and budget.count > budget.count_max - budget.count_max // 8:
             return True
@@ -402,7 +402,7 @@ class SweepIds(LoadStep):
         if ids.upto > 0:
             decided.remember([MessageIdsForgotten(duplicates.entity_id, ids.upto)])
             if duplicates.is_read:
-                duplicates.let_go(ids.count, ids.upto)
+                duplicates.evict(ids.count, ids.upto)
             if ids.upto >= duplicates.indexed_upto:
                 duplicates.indexed_upto = 0  # nothing is left in the index: memory decides alone
         if rows.is_cut:

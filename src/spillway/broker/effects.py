@@ -76,7 +76,7 @@ class Drained(Effect):
         self.number = number
 
 
-class Settled(Effect):
+class SettlementAnswered(Effect):
     """The settlement stands (`error` is None) or could not be applied. `kind` is the one the client asked for."""
 
     def __init__(self, to: int, delivery_id: int, kind: int, error: BrokerError | None) -> None:

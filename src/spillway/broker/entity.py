@@ -1,6 +1,6 @@
 """What queues and topics have in common: they are sent to, hold scheduled messages, and something in them falls due."""
 
-from spillway.broker.decided import Decided, Touchable
+from spillway.broker.decided import Decided, Servable
 from spillway.broker.duplicates import Duplicates
 from spillway.broker.loads import Loads
 from spillway.broker.throttle import Share
@@ -29,7 +29,7 @@ class Origin:
         self.overlay = overlay
 
 
-class Entity(Touchable):
+class Entity(Servable):
     def __init__(self, entity_id: int, path: str, settings: EntitySettings, loads: Loads, usage: Usage) -> None:
         super().__init__()
         self.entity_id = entity_id
@@ -130,7 +130,7 @@ class Entity(Touchable):
     def _admit(self, message: Message, group: list[Record], decided: Decided, origin: Origin | None) -> int:
         number = self.next_number()
         if message.scheduled_ms > decided.now_ms:
-            self.park(message, number, number, None, group, decided.now_ms)
+            self.schedule(message, number, number, None, group, decided.now_ms)
         else:
             self.enqueue(message, number, group, decided, origin)
         return number
@@ -140,7 +140,7 @@ class Entity(Touchable):
         self.counters.last_sequence_number += 1
         return self.counters.last_sequence_number
 
-    def park(
+    def schedule(
         self,
         message: Message,
         number: int,
@@ -219,10 +219,10 @@ class Entity(Touchable):
     def note_use(self, decided: Decided) -> None:
         """Of this one and what it belongs to."""
         self.use(decided.now_ms)
-        decided.touch(self)
+        decided.mark_ready(self)
         for owner in self.owners:
             owner.use(decided.now_ms)
-            decided.touch(owner)
+            decided.mark_ready(owner)
 
     def idle_until_ms(self) -> int:
         """When it is deleted if nobody uses it before."""

@@ -1,4 +1,4 @@
-"""What a fault does to the operation that it strikes.
+"""What a fault does to the operation that it hits.
 
 The namespace asks here before it does what it was asked, if `is_on`. An answer of True means that the operation was
 dealt with; False that it goes on as ever, perhaps with answers that come late.
@@ -9,7 +9,7 @@ from typing import Final
 from spillway.broker.commands import (
     Administer,
     Credit,
-    PlantFault,
+    InjectFault,
     RemoveFaults,
     RenewLocks,
     Request,
@@ -31,11 +31,11 @@ from spillway.broker.effects import (
     Refused,
     Restarted,
     SendSettled,
-    Settled,
+    SettlementAnswered,
     Swallowed,
 )
 from spillway.broker.entity import Entity
-from spillway.broker.faults import DELIVER, Faults, PlantedFault
+from spillway.broker.faults import DELIVER, Faults, InjectedFault
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.links import Links
 from spillway.broker.message_sessions import session_lock_lost
@@ -74,73 +74,73 @@ class Faulting:
         self.slow = Slow()
         self.is_on = False
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self.is_on = self.faults.are_felt() or self.slow.is_busy()
 
     # -- over links -------------------------------------------------------------------------------------------
 
     def on_send(self, entity: Entity, command: Send, decided: Decided) -> bool:
-        planted = self.faults.find(entity.path, SEND)
-        if planted is None or self._is_slowed(planted, command.link_id, decided):
+        injected = self.faults.find(entity.path, SEND)
+        if injected is None or self._is_slowed(injected, command.link_id, decided):
             return False
-        error = self._strike(planted, entity.path, command.link_id, decided)
+        error = self._apply(injected, entity.path, command.link_id, decided)
         if error is not None and not command.is_settled:
-            decided.say(SendSettled(command.link_id, command.delivery_id, error))
+            decided.emit(SendSettled(command.link_id, command.delivery_id, error))
         return True
 
     def on_settle(self, queue: Queue, link: ReceiverLink, command: Settle, decided: Decided) -> bool:
-        planted = self.faults.find(queue.path, SETTLE)
-        if planted is None or self._is_slowed(planted, command.link_id, decided):
+        injected = self.faults.find(queue.path, SETTLE)
+        if injected is None or self._is_slowed(injected, command.link_id, decided):
             return False
-        error = self._strike(planted, queue.path, command.link_id, decided)
-        if planted.kind == LOCK_LOST and queue.sessions is not None:
+        error = self._apply(injected, queue.path, command.link_id, decided)
+        if injected.kind == LOCK_LOST and queue.sessions is not None:
             error = session_lock_lost(queue, link.lane.session_id or "")
         if error is not None and not command.is_settled:
-            decided.say(Settled(command.link_id, command.delivery_id, command.settlement.kind, error))
-        if planted.kind == LOCK_LOST:
-            self._lose(queue, link.lane, [command.lock_token], decided)
+            decided.emit(SettlementAnswered(command.link_id, command.delivery_id, command.settlement.kind, error))
+        if injected.kind == LOCK_LOST:
+            self._revoke_locks(queue, link.lane, [command.lock_token], decided)
         return True
 
     def on_credit(self, queue: Queue, link: ReceiverLink, command: Credit, decided: Decided) -> bool:
-        """A receiver asks for messages. One that a fault has made deaf is handed none, however often it asks."""
-        if link.is_deaf:
+        """A receiver asks for messages. One that a fault has muted is handed none, however often it asks."""
+        if link.is_muted:
             link.withheld_limit = command.limit
             link.withheld_drains = link.withheld_drains or command.drains
             return True
         if command.limit <= link.handed_count:
             return False
-        planted = self.faults.find(queue.path, RECEIVE)
-        if planted is None:
+        injected = self.faults.find(queue.path, RECEIVE)
+        if injected is None:
             return False
-        if planted.kind == TIMEOUT:
-            link.is_deaf = True
+        if injected.kind == TIMEOUT:
+            link.is_muted = True
             link.withheld_limit = command.limit
             link.withheld_drains = command.drains
             link.limit = link.handed_count
             link.drains = False
-            planted.deaf[link.link_id] = link
+            injected.muted[link.link_id] = link
             return True
-        error = self._strike(planted, queue.path, link.link_id, decided)
+        error = self._apply(injected, queue.path, link.link_id, decided)
         if error is not None:
             self._end(link.link_id, error, decided)
         return True
 
     def on_attach(self, entity: Entity, link_id: int, decided: Decided) -> bool:
-        planted = self.faults.find(entity.path, ATTACH)
-        if planted is None or self._is_slowed(planted, link_id, decided):
+        injected = self.faults.find(entity.path, ATTACH)
+        if injected is None or self._is_slowed(injected, link_id, decided):
             return False
-        if planted.kind == DETACH:
-            decided.say(Refused(link_id, planted.error_for(entity.path)))
+        if injected.kind == DETACH:
+            decided.emit(Refused(link_id, injected.error_for(entity.path)))
             return True
-        error = self._strike(planted, entity.path, link_id, decided)
+        error = self._apply(injected, entity.path, link_id, decided)
         if error is not None:
-            decided.say(Refused(link_id, error))
+            decided.emit(Refused(link_id, error))
         return True
 
     def on_detach(self, link_id: int) -> None:
         """It has gone: it need not be told when it hears again."""
-        for planted in self.faults.by_number.values():
-            planted.deaf.pop(link_id, None)
+        for injected in self.faults.by_number.values():
+            injected.muted.pop(link_id, None)
 
     # -- requests ---------------------------------------------------------------------------------------------
 
@@ -153,57 +153,57 @@ class Faulting:
             unfit, other = _UNFIT_FOR_LOCKS, SETTLE
         elif isinstance(request, (RenewLocks, SessionRequest)):
             unfit = _UNFIT_FOR_LOCKS
-        if self._befalls(MANAGEMENT, unfit, entity, request, decided):
+        if self._apply_to_request(MANAGEMENT, unfit, entity, request, decided):
             return True
-        return other != "" and self._befalls(other, unfit, entity, request, decided)
+        return other != "" and self._apply_to_request(other, unfit, entity, request, decided)
 
-    def _befalls(
+    def _apply_to_request(
         self, operation: str, unfit: tuple[str, ...], entity: Entity, request: Request, decided: Decided
     ) -> bool:
         number = request.request_id
-        planted = self.faults.find(entity.path, operation, unfit)
-        if planted is None or self._is_slowed(planted, number, decided):
+        injected = self.faults.find(entity.path, operation, unfit)
+        if injected is None or self._is_slowed(injected, number, decided):
             return False
-        if planted.kind == TIMEOUT:
-            decided.say(Swallowed(number))  # or its place among the client's requests would be taken for ever
+        if injected.kind == TIMEOUT:
+            decided.emit(Swallowed(number))  # or its place among the client's requests would be taken for ever
             return True
-        error = self._strike(planted, entity.path, number, decided)
-        if planted.kind == LOCK_LOST and isinstance(entity, Queue):
-            error = self._lose_asked(entity, request, decided) or error
+        error = self._apply(injected, entity.path, number, decided)
+        if injected.kind == LOCK_LOST and isinstance(entity, Queue):
+            error = self._revoke_asked(entity, request, decided) or error
         if error is not None:
-            decided.say(Failed(number, error))
+            decided.emit(Failed(number, error))
         return True
 
     def on_administer(self, request: Administer, decided: Decided) -> bool:
         number = request.request_id
-        planted = self.faults.find(request.path, ADMINISTRATION)
-        if planted is None or self._is_slowed(planted, number, decided):
+        injected = self.faults.find(request.path, ADMINISTRATION)
+        if injected is None or self._is_slowed(injected, number, decided):
             return False
-        if planted.kind == TIMEOUT:
-            decided.say(Swallowed(number))
+        if injected.kind == TIMEOUT:
+            decided.emit(Swallowed(number))
             return True
-        error = self._strike(planted, request.path, number, decided)
+        error = self._apply(injected, request.path, number, decided)
         if error is not None:
-            decided.say(Failed(number, error))
+            decided.emit(Failed(number, error))
         return True
 
-    # -- what strikes -----------------------------------------------------------------------------------------
+    # -- what hits -------------------------------------------------------------------------------------------
 
-    def _is_slowed(self, planted: PlantedFault, to: int, decided: Decided) -> bool:
-        if planted.delay_ms == 0:
+    def _is_slowed(self, injected: InjectedFault, to: int, decided: Decided) -> bool:
+        if injected.delay_ms == 0:
             return False
-        self.slow.delay(to, decided.now_ms + planted.delay_ms)
+        self.slow.delay(to, decided.now_ms + injected.delay_ms)
         return True
 
-    def _strike(self, planted: PlantedFault, path: str, to: int, decided: Decided) -> BrokerError | None:
+    def _apply(self, injected: InjectedFault, path: str, to: int, decided: Decided) -> BrokerError | None:
         """The error to refuse with; None if nothing is to be said any more."""
-        if planted.kind == TIMEOUT:
+        if injected.kind == TIMEOUT:
             return None
-        if planted.kind == DROP:
-            decided.say(Dropped(to))
+        if injected.kind == DROP:
+            decided.emit(Dropped(to))
             return None
-        error = planted.error_for(path)
-        if planted.kind == DETACH:
+        error = injected.error_for(path)
+        if injected.kind == DETACH:
             self._end(to, error, decided)
             return None
         return error
@@ -211,20 +211,20 @@ class Faulting:
     def _end(self, to: int, error: BrokerError, decided: Decided) -> None:
         self.on_detach(to)
         self.links.unlink(to, decided)
-        decided.say(Detached(to, error))
+        decided.emit(Detached(to, error))
 
-    def _lose(self, queue: Queue, lane: Lane, lock_tokens: list[bytes], decided: Decided) -> None:
+    def _revoke_locks(self, queue: Queue, lane: Lane, lock_tokens: list[bytes], decided: Decided) -> None:
         """Really lost: what was locked is back in its place, uncounted (contract H16)."""
         if queue.sessions is not None:
-            queue.sessions.drop(lane, decided)
+            queue.sessions.revoke(lane, decided)
             return
         for token in lock_tokens:
             lock = lane.locks.remove(token)
             if lock is not None:
-                queue.give_back(lock)
-        queue.touch_lane(lane, decided)
+                queue.requeue(lock)
+        queue.mark_lane_ready(lane, decided)
 
-    def _lose_asked(self, queue: Queue, request: Request, decided: Decided) -> BrokerError | None:
+    def _revoke_asked(self, queue: Queue, request: Request, decided: Decided) -> BrokerError | None:
         """The locks that a request speaks of; an error if it was a session's."""
         tokens: list[bytes] = []
         session_id: str | None = None
@@ -235,78 +235,78 @@ class Faulting:
             session_id = request.session_id
         lane = queue.lane_of(session_id)
         if lane is not None:
-            self._lose(queue, lane, tokens, decided)
+            self._revoke_locks(queue, lane, tokens, decided)
         return None if queue.sessions is None else session_lock_lost(queue, session_id or "")
 
-    # -- planting and removing --------------------------------------------------------------------------------
+    # -- injecting and removing --------------------------------------------------------------------------------
 
-    def plant(self, request: PlantFault, decided: Decided) -> BrokerError | None:
+    def inject(self, request: InjectFault, decided: Decided) -> BrokerError | None:
         try:
-            planted = self.faults.plant(request.fault, decided.now_ms)
+            injected = self.faults.inject(request.fault, decided.now_ms)
         except BrokerError as error:
             return error
         self.is_on = True
-        if planted.kind == RESTART:
-            self._restart(planted, decided)
-        elif RECEIVE in planted.fault.operations:
-            self._strike_waiting(planted, decided)
-        self._look()
-        decided.say(FaultsListed(request.request_id, [self._report(planted)]))
+        if injected.kind == RESTART:
+            self._restart(injected, decided)
+        elif RECEIVE in injected.fault.operations:
+            self._apply_to_waiting(injected, decided)
+        self._refresh()
+        decided.emit(FaultsListed(request.request_id, [self._report(injected)]))
         return None
 
-    def _strike_waiting(self, planted: PlantedFault, decided: Decided) -> None:
+    def _apply_to_waiting(self, injected: InjectedFault, decided: Decided) -> None:
         """Receivers that wait with credit have asked before; they are receiving now."""
         for link_id, queue in list(self.links.received_from.items()):
             link = self.links.receivers.by_number.get(link_id)
-            if link is not None and link.limit > link.handed_count and planted.covers(entity_key(queue.path)):
+            if link is not None and link.limit > link.handed_count and injected.covers(entity_key(queue.path)):
                 self.on_credit(queue, link, Credit(link_id, link.limit, link.drains), decided)
 
-    def _restart(self, planted: PlantedFault, decided: Decided) -> None:
+    def _restart(self, injected: InjectedFault, decided: Decided) -> None:
         """Connections (of a namespace) or links (of an entity) are ended, volatile locks are lost (contract H16)."""
-        planted.hit += 1
-        planted.tried += 1
-        if planted.fault.path == EVERYWHERE:
-            decided.say(Restarted(_RESTARTS))
+        injected.hit += 1
+        injected.tried += 1
+        if injected.fault.path == EVERYWHERE:
+            decided.emit(Restarted(_RESTARTS))
         else:
             for link_id, entity in [*self.links.senders.items(), *self.links.received_from.items()]:
-                if planted.covers(entity_key(entity.path)):
+                if injected.covers(entity_key(entity.path)):
                     self._end(link_id, DetachForced(_RESTARTS), decided)
         for queue in self.directory.queues.values():
-            if queue.has_locks() and planted.covers(entity_key(queue.path)):
-                queue.drop_locks(decided)
-                decided.touch(queue)
+            if queue.has_locks() and injected.covers(entity_key(queue.path)):
+                queue.revoke_locks(decided)
+                decided.mark_ready(queue)
 
     def remove(self, request: RemoveFaults, decided: Decided) -> BrokerError | None:
         numbers = [request.number] if request.number else list(self.faults.by_number)
         if request.number and request.number not in self.faults.by_number:
             return EntityNotFound(f"There is no fault {request.number}. List the faults to see their numbers.")
         reports: list[FaultReport] = []
-        for planted in self.faults.remove(numbers):
-            self._let_hear(planted, decided)
-            reports.append(self._report(planted))
-        self._look()
-        decided.say(FaultsListed(request.request_id, reports))
+        for injected in self.faults.remove(numbers):
+            self._unmute(injected, decided)
+            reports.append(self._report(injected))
+        self._refresh()
+        decided.emit(FaultsListed(request.request_id, reports))
         return None
 
     def list_all(self, request_id: int, decided: Decided) -> None:
-        decided.say(FaultsListed(request_id, [self._report(planted) for planted in self.faults.by_number.values()]))
+        decided.emit(FaultsListed(request_id, [self._report(injected) for injected in self.faults.by_number.values()]))
 
-    def _report(self, planted: PlantedFault) -> FaultReport:
-        path = planted.fault.path
+    def _report(self, injected: InjectedFault) -> FaultReport:
+        path = injected.fault.path
         is_there = path == EVERYWHERE or self.directory.find(path) is not None
         return FaultReport(
-            planted.number, planted.fault, planted.state, planted.tried, planted.hit, planted.ends_ms, is_there
+            injected.number, injected.fault, injected.state, injected.tried, injected.hit, injected.ends_ms, is_there
         )
 
-    def _let_hear(self, planted: PlantedFault, decided: Decided) -> None:
-        for link_id, link in planted.deaf.items():
-            link.is_deaf = False
+    def _unmute(self, injected: InjectedFault, decided: Decided) -> None:
+        for link_id, link in injected.muted.items():
+            link.is_muted = False
             link.limit = link.withheld_limit
             link.drains = link.withheld_drains
             queue = self.links.received_from.get(link_id)
             if queue is not None:
-                queue.touch_lane(link.lane, decided)
-        planted.deaf = {}
+                queue.mark_lane_ready(link.lane, decided)
+        injected.muted = {}
 
     # -- time -------------------------------------------------------------------------------------------------
 
@@ -322,24 +322,24 @@ class Faulting:
 
     def end_due(self, decided: Decided) -> None:
         """Faults whose time is up end before anything is asked."""
-        for planted in self.faults.take_ended(decided.now_ms):
-            self._let_hear(planted, decided)
-        self._look()
+        for injected in self.faults.expire(decided.now_ms):
+            self._unmute(injected, decided)
+        self._refresh()
 
-    def hold_back(self, decided: Decided) -> None:
+    def delay_effects(self, decided: Decided) -> None:
         """At the end of a turn: what is late now is said first, what is late from now on is kept."""
         slow = self.slow
-        said = slow.take_due(decided.now_ms)
+        said = slow.pop_due(decided.now_ms)
         for effect in decided.effects:
             if isinstance(effect, Deliver):
-                planted = self.faults.find(effect.path, DELIVER)
-                if planted is not None:
-                    slow.delay(effect.to, decided.now_ms + planted.delay_ms)
+                injected = self.faults.find(effect.path, DELIVER)
+                if injected is not None:
+                    slow.delay(effect.to, decided.now_ms + injected.delay_ms)
             if not slow.is_late(effect, decided.now_ms):
                 said.append(effect)
                 continue
-            early: Effect | None = slow.hold(effect)
+            early: Effect | None = slow.retain(effect)
             if early is not None:
                 said.append(early)
         decided.effects = said
-        self._look()
+        self._refresh()

@@ -1,4 +1,4 @@
-"""Which faults are planted, and whether one befalls an operation. What then happens is in `faulting`.
+"""Faults that are injected, and whether one hits an operation. What then happens is in `faulting`.
 
 Nothing here is remembered: a broker that starts has no faults. Chance comes from the seed of each fault, so a run can
 be played again.
@@ -17,9 +17,9 @@ from spillway.model.faults import (
     ENDED,
     EVERYWHERE,
     HIDDEN_KIND,
+    INJECTED,
     LOCK_LOST,
     OPERATIONS,
-    PLANTED,
     QUOTA,
     RECEIVE,
     RESTART,
@@ -59,19 +59,19 @@ class Dice:
         return ((mixed ^ (mixed >> 31)) >> 11) / 9007199254740992.0  # 53 bits
 
 
-class PlantedFault:
+class InjectedFault:
     def __init__(self, number: int, fault: Fault, namespace: str, now_ms: int) -> None:
         self.number = number
         self.fault = fault
         self.kind = fault.kind
         self.namespace = namespace
-        self.state: str = PLANTED
+        self.state: str = INJECTED
         self.tried = 0
         self.hit = 0
         self.ends_ms = now_ms + fault.duration_ms if fault.duration_ms else NEVER
         # How late answers are; 0 for kinds that do something else.
         self.delay_ms = fault.delay_ms if fault.kind in (SLOW, RESTART) else 0
-        self.deaf: dict[int, ReceiverLink] = {}  # receivers that are handed nothing because of it, by link number
+        self.muted: dict[int, ReceiverLink] = {}  # receivers that are handed nothing because of it, by link number
         self._dice = Dice(fault.seed)
         self._is_everywhere = fault.path == EVERYWHERE
         self._key = entity_key(fault.path)
@@ -88,10 +88,10 @@ class PlantedFault:
         )
 
     def is_felt(self) -> bool:
-        """It can still strike, or somebody still suffers from it."""
-        return self.state == PLANTED or len(self.deaf) > 0
+        """It can still hit, or somebody still suffers from it."""
+        return self.state == INJECTED or len(self.muted) > 0
 
-    def befalls(self) -> bool:
+    def matches(self) -> bool:
         """Whether it strikes the operation that is at hand; it is counted."""
         fault = self.fault
         self.tried += 1
@@ -116,107 +116,107 @@ class PlantedFault:
 
 
 class Faults:
-    """All faults of a namespace, by number, and by operation those that can still strike."""
+    """All faults of a namespace, by number, and by operation those that can still hit."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self.by_number: dict[int, PlantedFault] = {}
-        self.by_operation: dict[str, list[PlantedFault]] = {}
-        self.hiding: list[PlantedFault] = []  # looked at for every message that is taken in
+        self.by_number: dict[int, InjectedFault] = {}
+        self.by_operation: dict[str, list[InjectedFault]] = {}
+        self.hiding: list[InjectedFault] = []  # looked at for every message that is taken in
         self.last_number = 0
         self.next_end_ms: int = NEVER  # of all that have not ended
         self._sort()
 
-    def plant(self, fault: Fault, now_ms: int) -> PlantedFault:
+    def inject(self, fault: Fault, now_ms: int) -> InjectedFault:
         """Raises `QuotaExceeded`."""
-        if len([planted for planted in self.by_number.values() if planted.state == PLANTED]) >= limits.FAULTS_MAX:
+        if len([injected for injected in self.by_number.values() if injected.state == INJECTED]) >= limits.FAULTS_MAX:
             raise QuotaExceeded(
                 f"The namespace '{self.namespace}' has {limits.FAULTS_MAX} faults planted, the most it may have. "
                 "Remove some."
             )
-        self._forget_old()
+        self._evict_old()
         self.last_number += 1
-        planted = PlantedFault(self.last_number, fault, self.namespace, now_ms)
-        self.by_number[planted.number] = planted
-        self._enter(planted)
-        return planted
+        injected = InjectedFault(self.last_number, fault, self.namespace, now_ms)
+        self.by_number[injected.number] = injected
+        self._enter(injected)
+        return injected
 
-    def _forget_old(self) -> None:
+    def _evict_old(self) -> None:
         if len(self.by_number) < limits.FAULTS_REMEMBERED_MAX:
             return
-        for number, planted in list(self.by_number.items()):
+        for number, injected in list(self.by_number.items()):
             if len(self.by_number) < limits.FAULTS_REMEMBERED_MAX:
                 return
-            if planted.state != PLANTED and not planted.deaf:
+            if injected.state != INJECTED and not injected.muted:
                 del self.by_number[number]
 
-    def remove(self, numbers: list[int]) -> list[PlantedFault]:
+    def remove(self, numbers: list[int]) -> list[InjectedFault]:
         removed = [self.by_number.pop(number) for number in numbers]
         self._sort()
         return removed
 
-    def take_ended(self, now_ms: int) -> list[PlantedFault]:
+    def expire(self, now_ms: int) -> list[InjectedFault]:
         """Those whose time is up by now."""
-        ended: list[PlantedFault] = []
+        ended: list[InjectedFault] = []
         if self.next_end_ms == NEVER or self.next_end_ms > now_ms:
             return ended
-        for planted in self.by_number.values():
-            if planted.state != ENDED and planted.ends_ms != NEVER and planted.ends_ms <= now_ms:
-                planted.state = ENDED
-                ended.append(planted)
+        for injected in self.by_number.values():
+            if injected.state != ENDED and injected.ends_ms != NEVER and injected.ends_ms <= now_ms:
+                injected.state = ENDED
+                ended.append(injected)
         self._sort()
         return ended
 
-    def _note_end(self, planted: PlantedFault) -> None:
-        if planted.ends_ms != NEVER and (self.next_end_ms == NEVER or planted.ends_ms < self.next_end_ms):
-            self.next_end_ms = planted.ends_ms
+    def _note_end(self, injected: InjectedFault) -> None:
+        if injected.ends_ms != NEVER and (self.next_end_ms == NEVER or injected.ends_ms < self.next_end_ms):
+            self.next_end_ms = injected.ends_ms
 
     def _sort(self) -> None:
         self.by_operation = {operation: [] for operation in (*OPERATIONS, DELIVER)}
         self.hiding = []
         self.next_end_ms = NEVER
-        for planted in self.by_number.values():
-            if planted.state == PLANTED:
-                self._enter(planted)
-            elif planted.state == SPENT:
-                self._note_end(planted)  # somebody may still suffer from it
+        for injected in self.by_number.values():
+            if injected.state == INJECTED:
+                self._enter(injected)
+            elif injected.state == SPENT:
+                self._note_end(injected)  # somebody may still suffer from it
 
-    def _enter(self, planted: PlantedFault) -> None:
-        self._note_end(planted)
-        if planted.kind == HIDDEN_KIND:
-            self.hiding.append(planted)
+    def _enter(self, injected: InjectedFault) -> None:
+        self._note_end(injected)
+        if injected.kind == HIDDEN_KIND:
+            self.hiding.append(injected)
             return
-        for operation in planted.fault.operations:
-            is_late = operation == RECEIVE and planted.delay_ms > 0
-            self.by_operation[DELIVER if is_late else operation].append(planted)
+        for operation in injected.fault.operations:
+            is_late = operation == RECEIVE and injected.delay_ms > 0
+            self.by_operation[DELIVER if is_late else operation].append(injected)
 
     def are_felt(self) -> bool:
-        for planted in self.by_number.values():  # noqa: SIM110  (a plain loop is the faster one, compiled)
-            if planted.is_felt():
+        for injected in self.by_number.values():  # noqa: SIM110  (a plain loop is the faster one, compiled)
+            if injected.is_felt():
                 return True
         return False
 
-    def find(self, path: str, operation: str, unfit: tuple[str, ...] = _NONE) -> PlantedFault | None:
+    def find(self, path: str, operation: str, unfit: tuple[str, ...] = _NONE) -> InjectedFault | None:
         """The first one that strikes this operation. Kinds that are `unfit` do not even try."""
         found = self.by_operation[operation]
         if not found:
             return None
         key = entity_key(path)
-        for planted in found:
-            if planted.kind not in unfit and planted.covers(key) and planted.befalls():
-                if planted.state == SPENT:
+        for injected in found:
+            if injected.kind not in unfit and injected.covers(key) and injected.matches():
+                if injected.state == SPENT:
                     self._sort()
-                return planted
+                return injected
         return None
 
     def hidden_until_ms(self, path: str, now_ms: int) -> int:
         """When a message that comes now appears in the entity; NEVER: it is not hidden."""
         key = entity_key(path)
-        for planted in self.hiding:
-            if planted.covers(key) and planted.befalls():
-                if planted.state == SPENT:
+        for injected in self.hiding:
+            if injected.covers(key) and injected.matches():
+                if injected.state == SPENT:
                     self._sort()
-                return now_ms + planted.fault.delay_ms
+                return now_ms + injected.fault.delay_ms
         return NEVER
 
 

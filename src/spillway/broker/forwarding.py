@@ -15,7 +15,7 @@ from spillway.broker.duplicates import Duplicates, Waiting
 from spillway.broker.entity import Entity, Origin
 from spillway.broker.incidents import Apart
 from spillway.broker.loads import LoadStep
-from spillway.broker.queue import REASON_SESSION, Forwarder, Queue, Sessions, with_reason
+from spillway.broker.queue import REASON_SESSION, Forwarder, Queue, QueueSessions, with_reason
 from spillway.broker.topic import PropertyAccess, Subscription, Topic
 from spillway.model import limits
 from spillway.model.entity import EntitySettings, entity_key
@@ -79,7 +79,7 @@ class Forwarding(Forwarder):
         topics: dict[str, Topic],
         apart: dict[str, Apart],
         access: PropertyAccess,
-        sessions: Sessions | None,
+        sessions: QueueSessions | None,
     ) -> None:
         self.queue = queue
         self.sessions = sessions  # that it has when it no longer forwards
@@ -105,23 +105,23 @@ class Forwarding(Forwarder):
         if target is None and self._is_apart():
             self.retry_ms = decided.now_ms + RETRY_MS
             return
-        is_served = False
+        has_served = False
         while decided.chores_left > 0:
-            stored = queue.take_next(queue.lane, decided)
+            stored = queue.pop_next(queue.lane, decided)
             if stored is None:
                 queue.ask_for_more(queue.lane, decided)
                 return
-            is_served = True
+            has_served = True
             decided.chores_left -= limits.COPY_STEPS
             if target is not None and target.duplicates is not None:
                 if not target.duplicates.knows([stored.message], decided.now_ms):
-                    self._line_up(stored, target.duplicates, decided)
+                    self._enqueue(stored, target.duplicates, decided)
                     return
             if not self._pass_on(stored, target, decided):
                 return
-        decided.go_on_later(queue, is_served)  # other entities first, then this one again
+        decided.continue_later(queue, has_served)  # other entities first, then this one again
 
-    def _line_up(self, first: StoredMessage, duplicates: Duplicates, decided: Decided) -> None:
+    def _enqueue(self, first: StoredMessage, duplicates: Duplicates, decided: Decided) -> None:
         """The store must be asked, for as many as would be passed on together."""
         queue = self.queue
         waiting = WaitingForward(self)
@@ -130,34 +130,34 @@ class Forwarding(Forwarder):
             waiting.add(stored)
             if len(waiting.stored) >= limits.FORWARD_MESSAGES:
                 break
-            stored = queue.take_next(queue.lane, decided)
+            stored = queue.pop_next(queue.lane, decided)
         duplicates.knows(waiting.messages, decided.now_ms)
         self.waiting = waiting
-        duplicates.line_up(waiting, decided)
+        duplicates.enqueue(waiting, decided)
 
-    def go_on(self, waiting: "WaitingForward", decided: Decided) -> None:
+    def resume(self, waiting: "WaitingForward", decided: Decided) -> None:
         """Those that waited are passed on, or given back if nothing is passed on any more."""
         if self.waiting is waiting:
             self.waiting = None
         queue = self.queue
         if queue.lane.is_closed:
             return
-        decided.touch(queue)
+        decided.mark_ready(queue)
         is_going = queue.forwarder is self and not self.is_stopping and not self._is_apart()
         target = self._target()
         for stored in waiting.stored:
             if not is_going:
-                queue.lane.window.give_back(stored.sequence_number)
+                queue.lane.window.requeue(stored.sequence_number)
             elif not self._pass_on(stored, target, decided):
                 is_going = False
 
-    def give_up(self, waiting: "WaitingForward", decided: Decided) -> None:
+    def abandon(self, waiting: "WaitingForward", decided: Decided) -> None:
         """The destination is gone: they are looked at again."""
         self.waiting = None
         if not self.queue.lane.is_closed:
             for stored in waiting.stored:
-                self.queue.lane.window.give_back(stored.sequence_number)
-            decided.touch(self.queue)
+                self.queue.lane.window.requeue(stored.sequence_number)
+            decided.mark_ready(self.queue)
 
     def stop(self, decided: Decided) -> None:
         """Messages are received here again, once nothing that was asked of the store is on its way."""
@@ -175,7 +175,7 @@ class Forwarding(Forwarder):
     def _pass_on(self, stored: StoredMessage, target: Entity | None, decided: Decided) -> bool:
         """False: this one must wait, and the others with it."""
         if not decided.may_write(len(stored.message.raw)):
-            self.queue.lane.window.give_back(stored.sequence_number)
+            self.queue.lane.window.requeue(stored.sequence_number)
             self.retry_ms = decided.now_ms + RETRY_MS
             return False
         overlay = Overlay() if stored.overlay is None else stored.overlay.copy()
@@ -192,7 +192,7 @@ class Forwarding(Forwarder):
         if self.queue.parent is None:
             self._dead_letter(stored, reason_of(error), error.description, decided)
             return True
-        self.queue.lane.window.give_back(stored.sequence_number)
+        self.queue.lane.window.requeue(stored.sequence_number)
         self.retry_ms = decided.now_ms + RETRY_MS
         return False
 
@@ -211,7 +211,7 @@ class Forwarding(Forwarder):
                 overlay.dead_letter_reason = None
                 overlay.dead_letter_description = None
                 message.digest = stored.message.digest
-        decided.touch(target)
+        decided.mark_ready(target)
         group = self._leave(stored)
         target.admit(message, group, decided, Origin(stored.enqueue_sequence_number, overlay))
         target.metered(decided).send(len(message.raw))  # a hop is charged like a send
@@ -244,11 +244,11 @@ class WaitingForward(Waiting):
         self.stored.append(stored)
         self.messages.append(stored.message)
 
-    def go(self, decided: Decided) -> None:
-        self.forwarding.go_on(self, decided)
+    def resume(self, decided: Decided) -> None:
+        self.forwarding.resume(self, decided)
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
-        self.forwarding.give_up(self, decided)
+        self.forwarding.abandon(self, decided)
 
 
 class Restart(LoadStep):
@@ -265,7 +265,7 @@ class Restart(LoadStep):
                 self.forwarding.waiting.stored.clear()  # read from the store again with all others
             queue.lane.window.restart(queue.counters.last_sequence_number)
             queue.sessions = self.forwarding.sessions
-            decided.touch(queue)
+            decided.mark_ready(queue)
         return None
 
 

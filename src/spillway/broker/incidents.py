@@ -11,7 +11,7 @@ The state of such an entity cannot be trusted, so nothing of it is looked at bey
 import traceback
 from typing import Final
 
-from spillway.broker.decided import Decided, Touchable
+from spillway.broker.decided import Decided, Servable
 from spillway.broker.effects import Report
 from spillway.broker.entity import Entity
 from spillway.broker.loads import Loads, LoadStep
@@ -53,7 +53,7 @@ class Apart:
         return entity_key(path) == entity_key(self.path)
 
 
-class History:
+class FailureHistory:
     """How often an entity failed lately."""
 
     def __init__(self) -> None:
@@ -78,8 +78,8 @@ class Incidents:
         self.namespace = namespace
         self.apart = apart  # by the key of every path
         self.count = 0  # in this life
-        self.histories: dict[str, History] = {}  # by key
-        self.unsaid: list[str] = []  # found before there was a turn to say it in
+        self.histories: dict[str, FailureHistory] = {}  # by key
+        self.unreported: list[str] = []  # found before there was a turn to say it in
         self.reported_ms = 0
         self.reported_count = 0  # since then
         self.due_ms = 0  # when one of those apart is to be read again; 0: none
@@ -92,7 +92,7 @@ class Incidents:
         """From now on it is out of service."""
         history = self.histories.get(entity_key(apart.path))
         if history is None:
-            history = History()
+            history = FailureHistory()
             self.histories[entity_key(apart.path)] = history
         apart.retry_ms = now_ms + history.wait_ms(now_ms)
         for path in apart.paths.values():
@@ -104,7 +104,7 @@ class Incidents:
             self.apart.pop(entity_key(path), None)
         self._set_due()
 
-    def take_due(self, now_ms: int) -> list[Apart]:
+    def pop_due(self, now_ms: int) -> list[Apart]:
         """Those to be read again now."""
         due: list[Apart] = []
         for apart in self.families():
@@ -140,14 +140,14 @@ class Incidents:
             self.reported_count = 0
         self.reported_count += 1
         if self.reported_count < REPORTS_MAX:
-            decided.say(Report(text))
+            decided.emit(Report(text))
         elif self.reported_count == REPORTS_MAX:
-            decided.say(Report(f"{text}; more of them within this minute are counted, not reported"))
+            decided.emit(Report(f"{text}; more of them within this minute are counted, not reported"))
 
-    def say_unsaid(self, decided: Decided) -> None:
-        for text in self.unsaid:
-            decided.say(Report(text))
-        self.unsaid = []
+    def emit_unreported(self, decided: Decided) -> None:
+        for text in self.unreported:
+            decided.emit(Report(text))
+        self.unreported = []
 
 
 class Incident:
@@ -176,7 +176,7 @@ def frames_of(error: BaseException) -> str:
     return ", ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 
 
-def families_of(touched: list[Touchable]) -> list[Entity]:
+def families_of(touched: list[Servable]) -> list[Entity]:
     """What these belong to, each once: queues and subscriptions, or the topic if one was among them."""
     heads: list[Entity] = []
     for each in touched:

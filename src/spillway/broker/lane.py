@@ -18,7 +18,7 @@ class ReceiverLink(Holder):
         self.drains = False
         self.credit_number = 0  # of the last `Credit`
         # A fault keeps everything from it: it seems to have no credit, and has this much again when the fault ends.
-        self.is_deaf = False
+        self.is_muted = False
         self.withheld_limit = 0
         self.withheld_drains = False
         self.is_asking = False  # a call to receive is under way, see `Queue.ask`

@@ -62,7 +62,7 @@ class Ledger:
             self.open.append(tally)
             self.note(self.minute)
         elif tally.minute != self.minute:
-            tally.take(turn.ledger)
+            tally.drain(turn.ledger)
             tally.minute = self.minute
             self.open.append(tally)
             self.note(self.minute)
@@ -129,11 +129,11 @@ class Ledger:
                 self.close(tally, turn)
 
     def close(self, tally: Tally, turn: Turn) -> None:
-        tally.take(turn.ledger)
+        tally.drain(turn.ledger)
         tally.is_open = False
         turn.tallies[tally.entity_id] = b""
 
-    def forget(self, tally: Tally, turn: Turn) -> None:
+    def unregister(self, tally: Tally, turn: Turn) -> None:
         """Its entity is gone: what was counted stays, under its name."""
         if tally.is_open:
             self.close(tally, turn)

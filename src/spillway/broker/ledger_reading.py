@@ -19,5 +19,5 @@ class ReadLedgerStep(LoadStep):
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         after = rows.ledger_end if rows.is_cut else None
         page = LedgerPage(self.request.request_id, rows.ledger, after, rows.sealed_before, rows.damaged_count)
-        decided.say(page)
+        decided.emit(page)
         return False

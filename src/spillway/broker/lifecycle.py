@@ -40,31 +40,31 @@ class Lifecycle:
             return NotAllowed(f"'{entity.path}' goes when the entity it belongs to is deleted.")
         group: list[Record] = []
         for gone in whole:
-            self._forget(gone, decided)
+            self._delete_one(gone, decided)
             group.append(EntityRemoved(gone.entity_id))
         decided.remember(group)
         return None
 
-    def _forget(self, entity: Entity, decided: Decided) -> None:
+    def _delete_one(self, entity: Entity, decided: Decided) -> None:
         """For good: what was counted of it stays, under its name."""
-        self.take_out(entity, entity_not_found(self.directory.namespace, entity.path), decided)
+        self.remove(entity, entity_not_found(self.directory.namespace, entity.path), decided)
         if entity.settings.access_rules and not entity.is_part:
-            decided.say(AccessChanged(entity_key(entity.path), []))
+            decided.emit(AccessChanged(entity_key(entity.path), []))
         if entity.tally is not None:
-            self.ledger.forget(entity.tally, decided.turn)
+            self.ledger.unregister(entity.tally, decided.turn)
 
-    def take_out(self, entity: Entity, error: BrokerError, decided: Decided) -> None:
+    def remove(self, entity: Entity, error: BrokerError, decided: Decided) -> None:
         """Its links are detached, whoever waits for its rows hears why, and it is not found any more."""
         self.links.end_senders(entity, error, decided)
         self.links.end_receivers(entity, error, decided)
         if isinstance(entity, Queue):
             entity.close()
         elif isinstance(entity, Topic):
-            for answer in entity.take_owed():
+            for answer in entity.drain_owed():
                 assert isinstance(answer, SendSettled), "sends are what is answered later"
-                decided.say(SendSettled(answer.to, answer.delivery_id, error))
+                decided.emit(SendSettled(answer.to, answer.delivery_id, error))
         entity.loads.abort(error, decided)
-        self.directory.forget(entity)
+        self.directory.unregister(entity)
         self.directory.note_store(entity, 0, decided.now_ms)
         entity.is_changed = False
         decided.turn.counters.pop(entity.entity_id, None)

@@ -40,7 +40,7 @@ class Links:
             error = NotAllowed(f"'{entity.path}' is a subscription: send to its topic, '{entity.topic.path}'.")
         else:
             return entity
-        decided.say(Refused(command.link_id, error))
+        decided.emit(Refused(command.link_id, error))
         return None
 
     def attach_sender(self, entity: Entity, command: AttachSender, decided: Decided) -> None:
@@ -48,11 +48,11 @@ class Links:
         if error is None and entity.share is not None:
             error = entity.share.refuse(1, decided.now_ms)
         if error is not None:
-            decided.say(Refused(command.link_id, error))
+            decided.emit(Refused(command.link_id, error))
             return
         self.senders[command.link_id] = entity
         entity.sender_link_ids[command.link_id] = True
-        decided.say(Attached(command.link_id))
+        decided.emit(Attached(command.link_id))
 
     def find_for_receiver(self, command: AttachReceiver, decided: Decided) -> Queue | None:
         """What it wants to receive from; None if that cannot be, and it has been told so."""
@@ -60,28 +60,28 @@ class Links:
         if isinstance(entity, Queue):
             return entity
         if entity is None:
-            decided.say(Refused(command.link_id, self.directory.not_found(command.path)))
+            decided.emit(Refused(command.link_id, self.directory.not_found(command.path)))
         else:
             text = f"'{entity.path}' is a topic: receive from one of its subscriptions."
-            decided.say(Refused(command.link_id, NotAllowed(text)))
+            decided.emit(Refused(command.link_id, NotAllowed(text)))
         return None
 
     def attach_receiver(self, queue: Queue, command: AttachReceiver, decided: Decided) -> None:
         error = self._refuse_receiver(queue, command, decided.now_ms)
         if error is not None:
-            decided.say(Refused(command.link_id, error))
+            decided.emit(Refused(command.link_id, error))
             return
         self.received_from[command.link_id] = queue
         queue.usage.receiver_count += 1
         queue.note_use(decided)
         if isinstance(queue.sessions, MessageSessions):
             queue.sessions.accept(command, decided)
-            decided.touch(queue)
+            decided.mark_ready(queue)
             return
         link = ReceiverLink(command.link_id, command.deletes, queue.lane)
         self.receivers.add(link)
         queue.lane.receivers.add(link)
-        decided.say(Attached(command.link_id))
+        decided.emit(Attached(command.link_id))
 
     def _refuse_receiver(self, queue: Queue, command: AttachReceiver, now_ms: int) -> BrokerError | None:
         error = refuse_receiver(queue) or refuse_forwarded(queue.path, queue.settings, queue.parent is not None)
@@ -118,11 +118,11 @@ class Links:
             queue.end_call(link, decided)
         if isinstance(queue.sessions, MessageSessions):
             if link is None:
-                if queue.sessions.forget_waiting(link_id):
+                if queue.sessions.unregister_waiting(link_id):
                     queue.metered(decided).count(EMPTY_RECEIVE)
             else:
-                queue.sessions.give_up(link.lane, decided)
-                decided.touch(queue)
+                queue.sessions.release(link.lane, decided)
+                decided.mark_ready(queue)
         elif link is not None:
             queue.lane.receivers.remove(link)
 
@@ -130,14 +130,14 @@ class Links:
         """Those that wait for a session are refused, the others detached."""
         if not isinstance(entity, Queue):
             return
-        waiting = [] if entity.sessions is None else entity.sessions.forget_receivers()
+        waiting = [] if entity.sessions is None else entity.sessions.unregister_receivers()
         for link_id in [link_id for link_id, queue in self.received_from.items() if queue is entity]:
             del self.received_from[link_id]
             entity.usage.receiver_count -= 1
             link = self.receivers.remove(link_id)
             if link is not None:
                 entity.end_call(link, decided)
-            decided.say(Refused(link_id, error) if link_id in waiting else Detached(link_id, error))
+            decided.emit(Refused(link_id, error) if link_id in waiting else Detached(link_id, error))
         entity.lane.receivers.links.clear()
 
     def end_senders(self, entity: Entity, error: BrokerError, decided: Decided) -> None:
@@ -145,13 +145,13 @@ class Links:
         for link_id in list(entity.sender_link_ids):
             del self.senders[link_id]
             self.ended[link_id] = error
-            decided.say(Detached(link_id, error))
+            decided.emit(Detached(link_id, error))
 
     def find(self, link_id: int) -> Entity | None:
         """What it sends to or receives from."""
         return self.senders.get(link_id) or self.received_from.get(link_id)
 
-    def strike_out(self, link_id: int) -> None:
+    def discard(self, link_id: int) -> None:
         """Without a word, whatever state it is in: after a fault of ours."""
         entity = self.senders.pop(link_id, None)
         if entity is not None:

@@ -7,7 +7,7 @@ sure that it touches none of those.
 
 from collections import deque
 
-from spillway.broker.decided import Decided, Touchable
+from spillway.broker.decided import Decided, Servable
 from spillway.broker.effects import Load
 from spillway.model.errors import BrokerError
 from spillway.model.records import Query, Rows
@@ -30,7 +30,7 @@ class LoadStep:
         """The entity is gone; whoever waits must hear of it."""
 
     def resume(self, decided: Decided) -> None:
-        """What it had answered and could not be worked off in one turn is worked off, see `Loads.hold`."""
+        """What it had answered and could not be worked off in one turn is worked off, see `Loads.suspend`."""
 
 
 class LoadNumberSource:
@@ -52,13 +52,13 @@ class Loads:
         self.by_id = by_id  # of the namespace: who waits for which load
         self.waiting: deque[LoadStep] = deque()
         self.under_way: LoadStep | None = None
-        self.held: LoadStep | None = None  # whose answer takes several turns to work off
+        self.suspended: LoadStep | None = None  # whose answer takes several turns to work off
         self.answered: LoadStep | None = None  # whose answer is being worked on
         self.load_id = 0
-        self.owner: Touchable | None = None  # served after each answer
+        self.owner: Servable | None = None  # served after each answer
 
     def is_idle(self) -> bool:
-        return self.under_way is None and self.held is None and not self.waiting
+        return self.under_way is None and self.suspended is None and not self.waiting
 
     def add(self, step: LoadStep, decided: Decided) -> None:
         self.waiting.append(step)
@@ -68,14 +68,14 @@ class Loads:
         """Behind the others; for a step that finds out, asked what to load, that this is to be loaded first."""
         self.waiting.append(step)
 
-    def hold(self, step: LoadStep) -> None:
-        """By a step whose answer takes several turns to work off: nothing else is asked until `go_on`."""
-        self.held = step
+    def suspend(self, step: LoadStep) -> None:
+        """By a step whose answer takes several turns to work off: nothing else is asked until `resume`."""
+        self.suspended = step
 
-    def go_on(self, asks_again: bool, decided: Decided) -> None:
-        step = self.held
+    def resume(self, asks_again: bool, decided: Decided) -> None:
+        step = self.suspended
         assert step is not None, "nothing is held"
-        self.held = None
+        self.suspended = None
         if asks_again:
             self.waiting.append(step)
         self._ask_next(decided)
@@ -94,7 +94,7 @@ class Loads:
         self._ask_next(decided)
 
     def _ask_next(self, decided: Decided) -> None:
-        while self.under_way is None and self.held is None and self.waiting:
+        while self.under_way is None and self.suspended is None and self.waiting:
             step = self.waiting.popleft()
             query = step.query(decided)
             if query is None:
@@ -102,7 +102,7 @@ class Loads:
             self.under_way = step
             self.load_id = self.numbers.next()
             self.by_id[self.load_id] = self
-            decided.say(Load(self.load_id, query))
+            decided.emit(Load(self.load_id, query))
 
     def length(self) -> int:
         """How many steps are under way or wait."""
@@ -113,9 +113,9 @@ class Loads:
         if self.answered is not None:
             self.answered.abort(error, decided)
             self.answered = None
-        if self.held is not None:
-            self.held.abort(error, decided)
-            self.held = None
+        if self.suspended is not None:
+            self.suspended.abort(error, decided)
+            self.suspended = None
         if self.under_way is not None:
             self.by_id.pop(self.load_id, None)
             self.under_way.abort(error, decided)

@@ -123,7 +123,7 @@ class LockTable:
         lock.locked_until_ms = locked_until_ms
         self.by_token[lock.token] = lock
 
-    def take_expired(self, now_ms: int, count_max: int) -> list[Lock]:
+    def pop_expired(self, now_ms: int, count_max: int) -> list[Lock]:
         """Locks that ended at or before now, earliest first, so many at most; they are gone from the table."""
         expired: list[Lock] = []
         self.earliest_ms = 0
@@ -137,11 +137,11 @@ class LockTable:
         self.note()
         return expired
 
-    def take_some(self, count_max: int) -> list[Lock]:
+    def pop_some(self, count_max: int) -> list[Lock]:
         """The earliest ones, whenever they end."""
-        return self.take_expired(NEVER_ENDS_MS, count_max)
+        return self.pop_expired(NEVER_ENDS_MS, count_max)
 
-    def take_all(self) -> list[Lock]:
+    def pop_all(self) -> list[Lock]:
         locks = list(self.by_token.values())
         for lock in locks:
             self.remove(lock.token)

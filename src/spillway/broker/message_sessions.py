@@ -26,7 +26,7 @@ The states of a session, and where it is then:
 the store for the first that is ready would pass over all that are held, each time: those have messages, too, and stand
 in front. So a look goes on behind the last session that was given out (`found_upto`). That is right as long as
 everything before it is held; hence whatever makes an earlier session free, or gives it messages with old numbers, sets
-`found_upto` back (`_look_anew`). Forgotten once, such a session would not be found again before the next start.
+`found_upto` back (`_restart_search`). Forgotten once, such a session would not be found again before the next start.
 
 A look takes a turn or more, and its answer is as old as the question:
 
@@ -42,7 +42,7 @@ from spillway.broker.effects import Attached, Detached, Failed, Refused, Session
 from spillway.broker.lane import Lane, ReceiverLink, ReceiverLinks
 from spillway.broker.loads import LoadStep
 from spillway.broker.locks import LockShare
-from spillway.broker.queue import Queue, Sessions
+from spillway.broker.queue import Queue, QueueSessions
 from spillway.broker.refill import Refill
 from spillway.broker.session_refills import SessionRefills
 from spillway.broker.window import ResidentBudget
@@ -61,7 +61,7 @@ class MessageSession(Lane):
         self.locked_until_ms = locked_until_ms
 
 
-class Waiting:
+class WaitingReceiver:
     """A receiver that waits for the next session."""
 
     def __init__(self, attach: AttachReceiver, until_ms: int) -> None:
@@ -69,18 +69,18 @@ class Waiting:
         self.until_ms = until_ms
 
 
-class MessageSessions(Sessions):
+class MessageSessions(QueueSessions):
     def __init__(self, queue: Queue, budget: ResidentBudget, links: ReceiverLinks) -> None:
         super().__init__()
         self.queue = queue
         self.budget = budget
         self.links = links  # of the namespace
-        self.waiting: dict[int, Waiting] = {}  # by link number, the first to come in front
+        self.waiting: dict[int, WaitingReceiver] = {}  # by link number, the first to come in front
         # None of them is given up before this; 0: nobody waits. A bound, and not the least of their times: who leaves
         # before does not change it, and at worst a turn finds nothing to do.
         self.waiting_until_ms = 0
         self.refills = SessionRefills(queue)
-        self.is_looking = False
+        self.is_searching = False
         # Every session that became ready up to this was given to somebody: no need to look at those again and again.
         self.found_upto = 0
         self.begun_anew_count = 0  # how often it was set back
@@ -93,20 +93,20 @@ class MessageSessions(Sessions):
         wish = attach.session
         assert wish is not None, "a receiver of sessions says which one it wants"
         if wish.session_id is not None:
-            self._take_from_idle(wish.session_id, decided)
+            self._revoke_if_idle(wish.session_id, decided)
             if wish.session_id in self.locked:
                 error = SessionCannotBeLocked(
                     f"The session '{wish.session_id}' of '{self.queue.path}' is held by another receiver."
                 )
-                decided.say(Refused(attach.link_id, error))
+                decided.emit(Refused(attach.link_id, error))
             else:
                 self._lock(wish.session_id, attach, decided)
             return
         until_ms = decided.now_ms + wish.timeout_ms
-        self.waiting[attach.link_id] = Waiting(attach, until_ms)
+        self.waiting[attach.link_id] = WaitingReceiver(attach, until_ms)
         if self.waiting_until_ms == 0 or until_ms < self.waiting_until_ms:
             self.waiting_until_ms = until_ms
-        self._look(decided)
+        self._find_next(decided)
 
     def _first_waiting(self) -> AttachReceiver:
         for link_id, waiting in self.waiting.items():
@@ -128,20 +128,20 @@ class MessageSessions(Sessions):
         self.ending[session_id] = session
         self.links.add(link)
         queue.metered(decided).count(SESSION)
-        decided.say(Attached(attach.link_id, session_id, session.locked_until_ms))
+        decided.emit(Attached(attach.link_id, session_id, session.locked_until_ms))
 
-    def _take_from_idle(self, session_id: str, decided: Decided) -> None:
+    def _revoke_if_idle(self, session_id: str, decided: Decided) -> None:
         """Its lock ran out, and its receiver was let be as long as nobody else wanted it."""
         lane = self.locked.get(session_id)
         if lane is not None and session_id not in self.ending:
-            self._lose(lane, False, decided)
+            self._revoke(lane, False, decided)
 
     def find(self, session_id: str) -> MessageSession | None:
         session = self.locked.get(session_id)
         assert session is None or isinstance(session, MessageSession)
         return session
 
-    def give_up(self, lane: Lane, decided: Decided) -> None:
+    def release(self, lane: Lane, decided: Decided) -> None:
         """Its receiver has gone: free for others at once, what it held returns uncounted (contract H13)."""
         has_returned = self._release_all(lane)
         self._close(lane, has_returned, decided)
@@ -149,14 +149,14 @@ class MessageSessions(Sessions):
     def _release_all(self, lane: Lane) -> bool:
         """Its locks end uncounted. Nothing is put back into its window, which goes with it: whether something could."""
         has_returned = False
-        for lock in lane.locks.take_all():
+        for lock in lane.locks.pop_all():
             if lock.state != DEFERRED:
                 has_returned = True
                 if lock.expires_ms != NEVER:
                     self.queue.note_expiry(lock.expires_ms)
         return has_returned
 
-    def forget_waiting(self, link_id: int) -> bool:
+    def unregister_waiting(self, link_id: int) -> bool:
         """Its receiver has gone before it got one; whether there was such a one."""
         return self.waiting.pop(link_id, None) is not None
 
@@ -164,27 +164,27 @@ class MessageSessions(Sessions):
         assert lane.session_id is not None, "only sessions are given up"
         lane.is_closed = True
         if has_returned or lane.window.may_have_more():
-            self._look_anew()  # it is to be found again
-        if self.is_looking:
+            self._restart_search()  # it is to be found again
+        if self.is_searching:
             self.closed_meanwhile.add(lane.session_id)
         lane.window.clear()
         del self.locked[lane.session_id]
         self.ending.pop(lane.session_id, None)
         self.dirty.pop(lane.session_id, None)
         if self.waiting:
-            self._look(decided)
+            self._find_next(decided)
 
     # -- messages -----------------------------------------------------------------------------------------------
 
-    def line_up(self, stored: StoredMessage, decided: Decided) -> None:
+    def enqueue(self, stored: StoredMessage, decided: Decided) -> None:
         session_id = stored.session_id
         assert session_id is not None, "a message without a session id was refused"
         if self.waiting:
-            self._take_from_idle(session_id, decided)
+            self._revoke_if_idle(session_id, decided)
         lane = self.locked.get(session_id)
         if lane is not None:
             lane.window.append(stored)
-            self.queue.touch_lane(lane, decided)
+            self.queue.mark_lane_ready(lane, decided)
         elif self.waiting:
             self._lock(session_id, self._first_waiting(), decided)
 
@@ -194,11 +194,11 @@ class MessageSessions(Sessions):
         lane = self.locked.get(session_id)
         if lane is not None:
             lane.window.insert(stored)
-            self.queue.touch_lane(lane, decided)
+            self.queue.mark_lane_ready(lane, decided)
         elif self.waiting:
             self._lock(session_id, self._first_waiting(), decided)
         else:
-            self._look_anew()  # its number is an old one
+            self._restart_search()  # its number is an old one
 
     def refill(self, lane: Lane, decided: Decided) -> None:
         refill = lane.refill_step
@@ -214,12 +214,12 @@ class MessageSessions(Sessions):
 
     # -- looking for the next -------------------------------------------------------------------------------------
 
-    def _look(self, decided: Decided) -> None:
-        if not self.is_looking:
-            self.is_looking = True
+    def _find_next(self, decided: Decided) -> None:
+        if not self.is_searching:
+            self.is_searching = True
             self.queue.loads.add(FindSessions(self), decided)
 
-    def _look_anew(self) -> None:
+    def _restart_search(self) -> None:
         self.found_upto = 0
         self.begun_anew_count += 1
 
@@ -232,12 +232,12 @@ class MessageSessions(Sessions):
                 self.found_upto = row.ready_since
             if row.session_id in self.closed_meanwhile:
                 continue
-            self._take_from_idle(row.session_id, decided)
+            self._revoke_if_idle(row.session_id, decided)
             if row.session_id not in self.locked:
                 self._lock(row.session_id, self._first_waiting(), decided)
         self.closed_meanwhile.clear()
-        self.is_looking = len(self.waiting) > 0 and (is_passed or len(sessions) == limits.SESSIONS_PER_LOAD)
-        return self.is_looking
+        self.is_searching = len(self.waiting) > 0 and (is_passed or len(sessions) == limits.SESSIONS_PER_LOAD)
+        return self.is_searching
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -266,46 +266,46 @@ class MessageSessions(Sessions):
             assert lane.session_id is not None, "a session has its id"
             if not self.waiting and not lane.locks.by_token and lane.receivers.only_delete():
                 del self.ending[lane.session_id]
-                self._look_anew()  # whoever wants a session may have this one
+                self._restart_search()  # whoever wants a session may have this one
                 continue
             if decided.chores_left <= 0:
                 break
-            self.queue.lose_locks(lane.locks.take_some(decided.chores_left // limits.LOCK_STEPS + 1), decided)
+            self.queue.expire_locks(lane.locks.pop_some(decided.chores_left // limits.LOCK_STEPS + 1), decided)
             if not lane.locks.by_token:  # else it is nobody's until all of them are lost
                 decided.chores_left -= limits.LOCK_STEPS
-                self._lose(lane, False, decided)
+                self._revoke(lane, False, decided)
         if 0 < self.waiting_until_ms <= decided.now_ms:
-            self._give_up_waiting(decided)
+            self._time_out_waiting(decided)
 
-    def _give_up_waiting(self, decided: Decided) -> None:
+    def _time_out_waiting(self, decided: Decided) -> None:
         error = OperationTimeout(f"No session of '{self.queue.path}' with messages was free in time.")
         self.waiting_until_ms = 0
         for link_id, waiting in list(self.waiting.items()):
             if waiting.until_ms <= decided.now_ms:
                 del self.waiting[link_id]
                 self.queue.metered(decided).count(EMPTY_RECEIVE)
-                decided.say(Refused(link_id, error))
+                decided.emit(Refused(link_id, error))
             elif self.waiting_until_ms == 0 or waiting.until_ms < self.waiting_until_ms:
                 self.waiting_until_ms = waiting.until_ms
 
-    def _lose(self, lane: Lane, has_returned: bool, decided: Decided) -> None:
+    def _revoke(self, lane: Lane, has_returned: bool, decided: Decided) -> None:
         """The receiver hears that its session is gone."""
         error = session_lock_lost(self.queue, lane.session_id or "")
         for link in lane.receivers.links:
             self.links.remove(link.link_id)
             self.queue.end_call(link, decided)
-            decided.say(Detached(link.link_id, error))
+            decided.emit(Detached(link.link_id, error))
         self._close(lane, has_returned, decided)
 
-    def drop(self, lane: Lane, decided: Decided) -> None:
+    def revoke(self, lane: Lane, decided: Decided) -> None:
         has_returned = self._release_all(lane)
-        self._lose(lane, has_returned, decided)
+        self._revoke(lane, has_returned, decided)
 
-    def drop_all(self, decided: Decided) -> None:
+    def revoke_all(self, decided: Decided) -> None:
         for lane in list(self.locked.values()):
-            self.drop(lane, decided)
+            self.revoke(lane, decided)
 
-    def forget_receivers(self) -> list[int]:
+    def unregister_receivers(self) -> list[int]:
         waiting = list(self.waiting)
         self.waiting.clear()
         for lane in self.locked.values():
@@ -334,7 +334,7 @@ class FindSessions(LoadStep):
     def query(self, decided: Decided) -> Query | None:
         sessions = self.sessions
         if not sessions.waiting:
-            sessions.is_looking = False
+            sessions.is_searching = False
             return None
         self.begun_anew_count = sessions.begun_anew_count
         sessions.closed_meanwhile.clear()
@@ -359,11 +359,11 @@ class ReadStateStep(LoadStep):
         if rows.sessions and not rows.sessions[0].is_state_known:
             self.abort(state_damaged(self.queue, self.request.session_id), decided)
             return False
-        say_state(self.queue, self.request, rows.sessions[0].state if rows.sessions else None, decided)
+        emit_state(self.queue, self.request, rows.sessions[0].state if rows.sessions else None, decided)
         return False
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
-        decided.say(Failed(self.request.request_id, error))
+        decided.emit(Failed(self.request.request_id, error))
 
 
 class ListSessionsStep(LoadStep):
@@ -377,16 +377,16 @@ class ListSessionsStep(LoadStep):
 
     def loaded(self, rows: Rows, decided: Decided) -> bool:
         self.queue.metered(decided).count(SESSION)
-        decided.say(SessionNames(self.request.request_id, [row.session_id for row in rows.sessions]))
+        decided.emit(SessionNames(self.request.request_id, [row.session_id for row in rows.sessions]))
         return False
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
-        decided.say(Failed(self.request.request_id, error))
+        decided.emit(Failed(self.request.request_id, error))
 
 
-def say_state(queue: Queue, request: Request, state: bytes | None, decided: Decided) -> None:
+def emit_state(queue: Queue, request: Request, state: bytes | None, decided: Decided) -> None:
     queue.metered(decided).count(SESSION, 0 if state is None else len(state))
-    decided.say(SessionState(request.request_id, state))
+    decided.emit(SessionState(request.request_id, state))
 
 
 def state_damaged(queue: Queue, session_id: str) -> BrokerError:

@@ -29,7 +29,7 @@ from spillway.broker.commands import (
     AttachSender,
     Command,
     Credit,
-    Detach,
+    DetachLink,
     DiskMeasured,
     Loaded,
     MemoryMeasured,
@@ -40,7 +40,7 @@ from spillway.broker.commands import (
     Undelivered,
 )
 from spillway.broker.containment import Containment
-from spillway.broker.decided import Decided, Touchable
+from spillway.broker.decided import Decided, Servable
 from spillway.broker.directory import Directory
 from spillway.broker.effects import Detached, Report
 from spillway.broker.entity import Entity, earlier
@@ -109,8 +109,8 @@ class Namespace:
         )
         self.last_step = 0  # the number of the last piece of work, see `Decided.begin`
         self.started_ms = 0  # of this life; 0 until the first turn
-        self.unfinished: list[Touchable] = []
-        self.chores: list[Touchable] = []  # have more to do by themselves, as far as the store keeps up
+        self.unfinished: list[Servable] = []
+        self.chores: list[Servable] = []  # have more to do by themselves, as far as the store keeps up
         self.is_store_behind = False  # what was done of that last is not on disk yet; the pump says so
         self.applied_ms = 0
         for row in catalogue.entities:
@@ -147,11 +147,11 @@ class Namespace:
                 self._dispatch(command, decided)
             except Exception as error:  # a fault of ours: this command is refused, see `incidents`
                 self.containment.contain(error, type(command).__name__, command, None, decided)
-        self._serve_touched(decided)
+        self._serve_ready(decided)
         decided.begin()
         try:
             if self.faulting.is_on:
-                self.faulting.hold_back(decided)
+                self.faulting.delay_effects(decided)
             self.unfinished = decided.unfinished
             self.chores = decided.chores
             self.ledger.end_turn(decided.turn, decided.saves_ledger and decided.may_write(0), decided.saves_ledger)
@@ -168,29 +168,29 @@ class Namespace:
         if self.started_ms == 0:
             self.started_ms = now_ms
         for queue in self.unfinished:
-            decided.touch(queue)
+            decided.mark_ready(queue)
         for entity in self.chores:
-            decided.touch(entity)
-        if self.incidents.unsaid:
-            self.incidents.say_unsaid(decided)
+            decided.mark_ready(entity)
+        if self.incidents.unreported:
+            self.incidents.emit_unreported(decided)
         if 0 < self.incidents.due_ms <= now_ms:
-            for apart in self.incidents.take_due(now_ms):
+            for apart in self.incidents.pop_due(now_ms):
                 Loads(self.directory.load_numbers, self.directory.loads).add(
                     ReadAgain(self.containment, apart), decided
                 )
         if self.faulting.is_on:
             self.faulting.end_due(decided)
-        if self.throttle.parked and self.throttle.resume_ms <= now_ms:
-            self._resume_parked(decided)
+        if self.throttle.throttled and self.throttle.resume_ms <= now_ms:
+            self._resume_throttled(decided)
 
     def next_due_ms(self) -> int:
         """When `apply` must be called even without commands; 0 if no time is set."""
-        if self.unfinished or self.incidents.unsaid:
+        if self.unfinished or self.incidents.unreported:
             return 1  # at once
         if self.chores and not self.is_store_behind:
             return 1
         other_ms = earlier(self.ledger.seal_due_ms, self.incidents.due_ms)
-        if self.throttle.parked:
+        if self.throttle.throttled:
             other_ms = earlier(other_ms, self.throttle.resume_ms)
         if self.faulting.is_on:
             other_ms = earlier(other_ms, self.faulting.due_ms())
@@ -226,12 +226,12 @@ class Namespace:
             self._attach_sender(command, decided)
         elif isinstance(command, AttachReceiver):
             self._attach_receiver(command, decided)
-        elif isinstance(command, Detach):
+        elif isinstance(command, DetachLink):
             if self.faulting.is_on:
                 self.faulting.on_detach(command.link_id)
             self.links.unlink(command.link_id, decided)
             if command.error is not None:
-                decided.say(Detached(command.link_id, command.error))
+                decided.emit(Detached(command.link_id, command.error))
         elif isinstance(command, Undelivered):
             self.settling.undelivered(command, decided)
         elif isinstance(command, MemoryMeasured):
@@ -263,12 +263,12 @@ class Namespace:
         self.containment.answering = None
         queue = loads.owner
         if queue is not None:
-            decided.touch(queue)
+            decided.mark_ready(queue)
 
-    def _serve_touched(self, decided: Decided) -> None:
+    def _serve_ready(self, decided: Decided) -> None:
         at = 0
-        while at < len(decided.touched):  # serving may touch a dead-letter queue
-            entity = decided.touched[at]
+        while at < len(decided.ready):  # serving may touch a dead-letter queue
+            entity = decided.ready[at]
             assert isinstance(entity, Entity)
             at += 1
             if entity.is_apart:
@@ -278,11 +278,11 @@ class Namespace:
                 entity.serve(decided)
             except Exception as error:
                 self.containment.contain(error, "serving", None, entity, decided)
-            entity.is_served = True
-        for entity in decided.touched:
+            entity.is_handled = True
+        for entity in decided.ready:
             assert isinstance(entity, Entity)
-            entity.is_touched = False
-            entity.is_served = False
+            entity.is_ready = False
+            entity.is_handled = False
             if entity.is_apart:
                 continue
             if entity.is_changed:
@@ -291,12 +291,12 @@ class Namespace:
                 self.directory.note_store(entity, entity.counters.size_bytes, decided.now_ms)
             self.timers.set(entity)
 
-    def _resume_parked(self, decided: Decided) -> None:
+    def _resume_throttled(self, decided: Decided) -> None:
         """Deliveries that waited for operations."""
-        for lane, owner in self.throttle.take_parked().items():
+        for lane, owner in self.throttle.pop_throttled().items():
             if not lane.is_closed:
                 assert isinstance(owner, Queue), "deliveries come from queues"
-                owner.touch_lane(lane, decided)
+                owner.mark_lane_ready(lane, decided)
 
     # -- time -------------------------------------------------------------------------------------------------
 
@@ -312,9 +312,9 @@ class Namespace:
 
     def _on_time(self, entity: Entity, decided: Decided) -> None:
         now_ms = decided.now_ms
-        decided.touch(entity)
+        decided.mark_ready(entity)
         if entity.settings.auto_delete_ms != FOR_EVER_MS and is_over(entity, self.started_ms, now_ms):
-            decided.say(Report(f"'{entity.path}' was idle for its AutoDeleteOnIdle and is deleted.", False))
+            decided.emit(Report(f"'{entity.path}' was idle for its AutoDeleteOnIdle and is deleted.", False))
             self.lifecycle.delete(entity, decided)
             return
         entity.on_time(decided)

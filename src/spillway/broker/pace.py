@@ -6,10 +6,10 @@ senders wait for them. The rule, looked at once a turn:
 
 - hold: the window is half full or the store has more, and at the rate of the last tenth of a second the receivers will
   have taken all that waits within the next `SLOTS` of them;
-- release: little waits and the store has no more, or `HOLD_MS` have passed, whatever waits.
+- release: little waits and the store has no more, or `PAUSE_MS` have passed, whatever waits.
 
 So a sender never waits for receivers that do not exist or do not take: without deliveries there is no hold. And no hold
-is longer than `HOLD_MS`, after which a sender has its whole credit again before it can be held once more: two workers
+is longer than `PAUSE_MS`, after which a sender has its whole credit again before it can be held once more: two workers
 that each send to the queue which the other receives from are slowed, and never stop.
 
 Only credit is withheld. What a client sends without it is taken like everything else.
@@ -19,7 +19,7 @@ from typing import Final
 
 from spillway.broker.window import Window
 
-HOLD_MS: Final = 200
+PAUSE_MS: Final = 200
 SLOT_MS: Final = 100
 SLOTS: Final = 8
 # Each of many senders has its credit: what they send before they would notice fills the window anyway.
@@ -30,8 +30,8 @@ class Pace:
     """Of one queue without sessions."""
 
     def __init__(self) -> None:
-        self.held: list[int] = []  # numbers of the links that get no new credit
-        self.held_until_ms = 0
+        self.paused: list[int] = []  # numbers of the links that get no new credit
+        self.paused_until_ms = 0
         self.slot_ms = 0  # when the slot began in which deliveries are counted
         self.slot_count = 0
         self.last_count = 0  # of the slot before
@@ -51,26 +51,26 @@ class Pace:
             return 0
         return self.slot_count if self.slot_count > self.last_count else self.last_count
 
-    def holds(self, window: Window, waiting: int, now_ms: int) -> bool:
+    def should_pause(self, window: Window, waiting: int, now_ms: int) -> bool:
         """Whether senders are to be held, who are not."""
         return window.is_long(waiting) and self.soon(now_ms) * SLOTS >= waiting
 
-    def releases(self, window: Window, waiting: int, now_ms: int) -> bool:
+    def should_resume(self, window: Window, waiting: int, now_ms: int) -> bool:
         """Whether senders that are held need not be any longer."""
-        return now_ms >= self.held_until_ms or window.is_short(waiting)
+        return now_ms >= self.paused_until_ms or window.is_short(waiting)
 
-    def hold(self, link_ids: list[int], now_ms: int) -> None:
-        assert not self.held, "senders are held once"
-        self.held = link_ids
-        self.held_until_ms = now_ms + HOLD_MS
+    def pause(self, link_ids: list[int], now_ms: int) -> None:
+        assert not self.paused, "senders are held once"
+        self.paused = link_ids
+        self.paused_until_ms = now_ms + PAUSE_MS
 
-    def release(self) -> list[int]:
+    def resume(self) -> list[int]:
         """Who was held."""
-        held = self.held
-        self.held = []
-        self.held_until_ms = 0
+        held = self.paused
+        self.paused = []
+        self.paused_until_ms = 0
         return held
 
 
-def may_hold(senders_count: int) -> bool:
+def may_pause(senders_count: int) -> bool:
     return 0 < senders_count <= SENDERS_MAX

@@ -14,7 +14,7 @@ from spillway.broker.faults import NO_FAULTS, Faults
 from spillway.broker.lane import Lane, ReceiverLink
 from spillway.broker.loads import Loads
 from spillway.broker.locks import Lock, LockShare, LockTokens
-from spillway.broker.pace import Pace, may_hold
+from spillway.broker.pace import Pace, may_pause
 from spillway.broker.throttle import RESUME_MS, Throttle
 from spillway.broker.window import ResidentBudget
 from spillway.model import limits
@@ -41,7 +41,7 @@ def locked_out(queue: "Queue") -> BrokerError:
     )
 
 
-class Sessions:
+class QueueSessions:
     """What a queue asks of its message sessions; see message_sessions.py."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Sessions:
         self.ending: dict[str, Lane] = {}  # those of them whose lock runs, the one that ends first in front
         self.dirty: dict[str, Lane] = {}  # to be served at the end of this turn
 
-    def line_up(self, stored: StoredMessage, decided: Decided) -> None:
+    def enqueue(self, stored: StoredMessage, decided: Decided) -> None:
         """A new message of a session."""
 
     def serve(self, decided: Decided) -> None:
@@ -68,13 +68,13 @@ class Sessions:
     def on_time(self, decided: Decided) -> None:
         """Something is due."""
 
-    def drop(self, lane: Lane, decided: Decided) -> None:
+    def revoke(self, lane: Lane, decided: Decided) -> None:
         """This session is lost: its receiver is told, its messages are back in their place, uncounted."""
 
-    def drop_all(self, decided: Decided) -> None:
+    def revoke_all(self, decided: Decided) -> None:
         """Every session is lost."""
 
-    def forget_receivers(self) -> list[int]:
+    def unregister_receivers(self) -> list[int]:
         """They are told by who ends them; the numbers of those that still waited for a session."""
         return []
 
@@ -113,7 +113,9 @@ class Queue(Entity):
         self.dead_letters: Queue | None = None  # None on a dead-letter queue
         self.locked = LockShare(budget.locks)
         self.lane = Lane(budget, None, self.locked)  # of a queue without sessions; else nothing is ever in it
-        self.sessions: Sessions | None = None  # set by the directory where they are required and nothing is forwarded
+        self.sessions: QueueSessions | None = (
+            None  # set by the directory where they are required and nothing is forwarded
+        )
         self.forwarder: Forwarder | None = None  # set by the directory where messages are passed on
         self.tokens = tokens
         self.faults: Faults = NO_FAULTS  # the namespace's, set by the directory
@@ -148,11 +150,11 @@ class Queue(Entity):
         self, message: Message, number: int, group: list[Record], decided: Decided, origin: Origin | None
     ) -> None:
         if origin is None:
-            self.take_in(message, number, number, None, group, decided)
+            self.accept(message, number, number, None, group, decided)
         else:
-            self.take_in(message, number, origin.first_number, origin.overlay, group, decided)
+            self.accept(message, number, origin.first_number, origin.overlay, group, decided)
 
-    def take_in(
+    def accept(
         self,
         message: Message,
         number: int,
@@ -172,7 +174,7 @@ class Queue(Entity):
         self.count(len(message.raw), ACTIVE)
         if stored.expires_ms != NEVER:
             self.note_expiry(stored.expires_ms)
-        self._line_up(stored, decided)
+        self._enqueue_in_lane(stored, decided)
 
     def _is_hidden(self, stored: StoredMessage, now_ms: int) -> bool:
         """A fault may keep it out of sight for a while; it has its number, and its place among the others."""
@@ -202,7 +204,7 @@ class Queue(Entity):
         else:
             self.sessions.reappear(stored, decided)
 
-    def _line_up(self, stored: StoredMessage, decided: Decided) -> None:
+    def _enqueue_in_lane(self, stored: StoredMessage, decided: Decided) -> None:
         """At the tail of its lane."""
         if self.sessions is None:
             if self.forwarder is not None:
@@ -210,7 +212,7 @@ class Queue(Entity):
             self.lane.window.append(stored)
         else:
             stored.session_id = stored.message.session_id
-            self.sessions.line_up(stored, decided)
+            self.sessions.enqueue(stored, decided)
 
     def session_of(self, message: Message) -> str | None:
         """Which session it is stored under; also while it forwards, and has but one lane."""
@@ -252,7 +254,7 @@ class Queue(Entity):
         )
         record.size_bytes += len(stored.message.raw)
         decided.remember([record])
-        self._line_up(stored, decided)
+        self._enqueue_in_lane(stored, decided)
 
     def _dead_letter_without_session(self, stored: StoredMessage, decided: Decided) -> None:
         size = len(stored.message.raw)
@@ -285,61 +287,61 @@ class Queue(Entity):
         if share is not None:
             left = share.deliverable(decided.now_ms)
         most = left
-        is_served = True
-        while is_served and left > 0:
-            is_served = False
+        has_served = True
+        while has_served and left > 0:
+            has_served = False
             for link in lane.receivers.rotation():
                 if is_locked_out and not link.deletes:
                     continue
                 for _ in range(min(limits.DELIVERIES_PER_VISIT_MAX, left)):
                     if link.handed_count >= link.limit or link.locked_count >= limits.UNSETTLED_PER_LINK_MAX:
                         break
-                    stored = self.take_next(lane, decided)
+                    stored = self.pop_next(lane, decided)
                     if stored is None:
                         break
                     self._hand_to(link, stored, decided)
                     left -= 1
-                    is_served = True
+                    has_served = True
         if share is not None:
-            share.take(most - left)
+            share.charge(most - left)
         if self.sessions is None:
             if left < most:
                 self.pace.count(most - left, decided.now_ms)
             self.pace_senders(decided)
-        if is_served and most == limits.DELIVERIES_PER_TURN_MAX:
-            self.touch_lane(lane, decided)
+        if has_served and most == limits.DELIVERIES_PER_TURN_MAX:
+            self.mark_lane_ready(lane, decided)
             decided.unfinished.append(self)  # other entities first, then this one again
             return
         if lane.receivers.are_waiting():
             if is_locked_out:
-                self.throttle.park(lane, self, decided.now_ms + RESUME_MS)
-            elif is_served and share is not None:
-                share.park(lane, self, decided.now_ms)
+                self.throttle.add_throttled(lane, self, decided.now_ms + RESUME_MS)
+            elif has_served and share is not None:
+                share.mark_throttled(lane, self, decided.now_ms)
             self.ask_for_more(lane, decided)
         for link in lane.receivers.links:
             if link.drains and (not lane.is_refilling or link.handed_count >= link.limit):
                 link.drains = False
                 link.limit = link.handed_count
                 self.end_call(link, decided)
-                decided.say(Drained(link.link_id, link.credit_number))
+                decided.emit(Drained(link.link_id, link.credit_number))
 
     def pace_senders(self, decided: Decided) -> None:
         """Those that outrun the receivers are held for a moment, and released; see pace.py."""
         pace = self.pace
         lane = self.lane
         waiting = self.counters.active - len(lane.locks.by_token)
-        if pace.held:
-            if pace.releases(lane.window, waiting, decided.now_ms):
-                for link_id in pace.release():
-                    decided.say(Paced(link_id, False))
-        elif pace.holds(lane.window, waiting, decided.now_ms) and may_hold(len(self.sender_link_ids)):
-            pace.hold(list(self.sender_link_ids), decided.now_ms)
-            for link_id in pace.held:
-                decided.say(Paced(link_id, True))
+        if pace.paused:
+            if pace.should_resume(lane.window, waiting, decided.now_ms):
+                for link_id in pace.resume():
+                    decided.emit(Paced(link_id, False))
+        elif pace.should_pause(lane.window, waiting, decided.now_ms) and may_pause(len(self.sender_link_ids)):
+            pace.pause(list(self.sender_link_ids), decided.now_ms)
+            for link_id in pace.paused:
+                decided.emit(Paced(link_id, True))
 
-    def touch_lane(self, lane: Lane, decided: Decided) -> None:
+    def mark_lane_ready(self, lane: Lane, decided: Decided) -> None:
         """Something changed for this lane: it is served at the end of the turn."""
-        decided.touch(self)
+        decided.mark_ready(self)
         if self.sessions is not None and lane.session_id is not None:
             self.sessions.dirty[lane.session_id] = lane
 
@@ -353,10 +355,10 @@ class Queue(Entity):
             else:
                 self.sessions.refill(lane, decided)
 
-    def take_next(self, lane: Lane, decided: Decided) -> StoredMessage | None:
+    def pop_next(self, lane: Lane, decided: Decided) -> StoredMessage | None:
         """The next message in line that has not expired."""
         while True:
-            stored = lane.window.take()
+            stored = lane.window.pop()
             if stored is None or stored.expires_ms == NEVER or stored.expires_ms > decided.now_ms:
                 return stored
             if not self.may_expire(stored, decided):
@@ -371,11 +373,11 @@ class Queue(Entity):
         link.handed_count += 1
         self.metered(decided).receive(len(stored.message.raw))
         if link.deletes:
-            self._forget(stored.sequence_number, len(stored.message.raw), stored.state, stored.session_id, decided)
-            decided.say(Deliver(link.link_id, self.path, stored, b"", 0))
+            self._delete(stored.sequence_number, len(stored.message.raw), stored.state, stored.session_id, decided)
+            decided.emit(Deliver(link.link_id, self.path, stored, b"", 0))
             return
         lock = self.lock(stored, link.lane, link, decided.now_ms)
-        decided.say(Deliver(link.link_id, self.path, stored, lock.token, lock.locked_until_ms))
+        decided.emit(Deliver(link.link_id, self.path, stored, lock.token, lock.locked_until_ms))
 
     def ask(self, link: ReceiverLink, asks: int, decided: Decided) -> None:
         """Its client granted credit: a new call to receive, or more for the one that still waits for its first message.
@@ -403,12 +405,12 @@ class Queue(Entity):
         lane.locks.add(lock)
         return lock
 
-    def holds(self, stored: StoredMessage) -> bool:
+    def is_waiting(self, stored: StoredMessage) -> bool:
         """Whether it waits, in memory or in the store: it is neither locked nor gone."""
         lane = self.lane_of(stored.session_id)
-        return lane is None or lane.window.holds(stored.sequence_number) or stored.sequence_number in self.overdue
+        return lane is None or lane.window.is_waiting(stored.sequence_number) or stored.sequence_number in self.overdue
 
-    def drop(self, stored: StoredMessage) -> None:
+    def discard(self, stored: StoredMessage) -> None:
         """It is gone by another way than delivery."""
         self.overdue.discard(stored.sequence_number)
         lane = self.lane_of(stored.session_id)
@@ -453,10 +455,10 @@ class Queue(Entity):
         """Apply a settlement to a lock that was taken out of the table."""
         kind = settlement.kind
         if kind == COMPLETE:
-            self._forget(lock.sequence_number, lock.size_bytes, lock.state, lock.session_id, decided)
+            self._delete(lock.sequence_number, lock.size_bytes, lock.state, lock.session_id, decided)
             return
         if kind == RELEASE:
-            self.give_back(lock)
+            self.requeue(lock)
             return
         overlay = _merged(lock.overlay, settlement.properties)
         group: list[Record] = []
@@ -480,13 +482,13 @@ class Queue(Entity):
         if group:
             decided.remember(group)
 
-    def give_back(self, lock: Lock) -> None:
+    def requeue(self, lock: Lock) -> None:
         """Unlocked, back at its place, not counted as a failed delivery."""
         if lock.state == DEFERRED:
             return
         lane = self.lane_of(lock.session_id)
         if lane is not None:
-            lane.window.give_back(lock.sequence_number)
+            lane.window.requeue(lock.sequence_number)
         if lock.expires_ms != NEVER:
             self.note_expiry(lock.expires_ms)
 
@@ -502,7 +504,7 @@ class Queue(Entity):
         record = MessageChanged(self.entity_id, lock.sequence_number, lock.state, count, overlay)
         record.size_bytes += lock.size_bytes  # the row is written anew
         group.append(record)
-        self.give_back(lock)
+        self.requeue(lock)
 
     def _abandon_dead_letter(self, lock: Lock, overlay: Overlay | None, group: list[Record]) -> None:
         """Not counted, as on Azure: its count tells what happened before it came here. What was changed is kept."""
@@ -510,7 +512,7 @@ class Queue(Entity):
             record = MessageChanged(self.entity_id, lock.sequence_number, lock.state, lock.delivery_count, overlay)
             record.size_bytes += lock.size_bytes
             group.append(record)
-        self.give_back(lock)
+        self.requeue(lock)
 
     def _defer(self, lock: Lock, overlay: Overlay | None, group: list[Record]) -> None:
         """Counted as a delivery, as on Azure; but it is never the last one."""
@@ -552,7 +554,7 @@ class Queue(Entity):
         target = self.dead_letters
         assert target is not None, "a dead-letter queue has none of its own"
         overlay.dead_letter_source = self.path
-        decided.touch(target)
+        decided.mark_ready(target)
         number = target.next_number()
         target.count(size_bytes, ACTIVE)
         record = MessageMoved(
@@ -569,7 +571,7 @@ class Queue(Entity):
         group.append(record)
         target.lane.window.append_cold(number)
 
-    def _forget(
+    def _delete(
         self, sequence_number: int, size_bytes: int, state: int, session_id: str | None, decided: Decided
     ) -> None:
         if state != ACTIVE:
@@ -580,16 +582,18 @@ class Queue(Entity):
     # -- time -----------------------------------------------------------------------------------------------
 
     def on_time(self, decided: Decided) -> None:
-        if self.pace.held:
+        if self.pace.paused:
             self.pace_senders(decided)
         if self.sessions is not None:
             self.sessions.on_time(decided)
-        self.lose_locks(self.lane.locks.take_expired(decided.now_ms, decided.chores_left // limits.LOCK_STEPS), decided)
+        self.expire_locks(
+            self.lane.locks.pop_expired(decided.now_ms, decided.chores_left // limits.LOCK_STEPS), decided
+        )
 
-    def lose_locks(self, locks: list[Lock], decided: Decided) -> None:
+    def expire_locks(self, locks: list[Lock], decided: Decided) -> None:
         decided.chores_left -= len(locks) * limits.LOCK_STEPS
         for lock in locks:
-            self.lose_lock(lock, decided)
+            self.expire_lock(lock, decided)
 
     def find_lock(self, lane: Lane, token: bytes, now_ms: int) -> Lock | None:
         """None if it has ended, also while it waits with many others to be taken away."""
@@ -599,10 +603,10 @@ class Queue(Entity):
         is_over = lock.locked_until_ms <= now_ms if self.sessions is None else self.sessions.is_over(lane, now_ms)
         return None if is_over else lock
 
-    def lose_lock(self, lock: Lock, decided: Decided) -> None:
+    def expire_lock(self, lock: Lock, decided: Decided) -> None:
         """It ran out: a failed delivery. Not counted of a dead letter, nor on a full disk: it cannot be written."""
         if self.parent is not None or not decided.may_write(lock.size_bytes):
-            self.give_back(lock)
+            self.requeue(lock)
             return
         group: list[Record] = []
         self.fail_delivery(lock, lock.overlay, group, decided)
@@ -611,12 +615,12 @@ class Queue(Entity):
     def has_locks(self) -> bool:
         return len(self.lane.locks.by_token) > 0 or (self.sessions is not None and len(self.sessions.locked) > 0)
 
-    def drop_locks(self, decided: Decided) -> None:
+    def revoke_locks(self, decided: Decided) -> None:
         """The entity changed (contract H16): every lock is lost, no delivery is counted."""
         if self.sessions is not None:
-            self.sessions.drop_all(decided)
-        for lock in self.lane.locks.take_all():
-            self.give_back(lock)
+            self.sessions.revoke_all(decided)
+        for lock in self.lane.locks.pop_all():
+            self.requeue(lock)
 
     def close(self) -> None:
         """The entity is deleted: nothing of it stays in memory."""
@@ -628,13 +632,13 @@ class Queue(Entity):
         for lane in lanes:
             lane.is_closed = True
             lane.receivers.links.clear()
-            lane.locks.take_all()
+            lane.locks.pop_all()
             lane.window.clear()
 
     def due_ms(self) -> int:
         due = super().due_ms()
         due = earlier(due, self.lane.locks.earliest_ms)
-        due = earlier(due, self.pace.held_until_ms)
+        due = earlier(due, self.pace.paused_until_ms)
         if not self.is_sweeping_expired:
             due = earlier(due, self.next_expiry_ms)
         if self.sessions is not None:

@@ -39,7 +39,7 @@ class Refill(LoadStep):
         report_corrupt(self.queue, rows, decided)
         if self.lane.is_closed:
             return False
-        self.queue.touch_lane(self.lane, decided)
+        self.queue.mark_lane_ready(self.lane, decided)
         if self.asked_numbers:
             self._returned_read(rows, decided)
         else:
@@ -59,7 +59,7 @@ class Refill(LoadStep):
         window = self.lane.window
         for stored in rows.messages:
             if stored.sequence_number in window.returned_numbers:
-                window.keep(stored)
+                window.retain(stored)
         for number in rows.corrupt:
             window.remove(number)
         if rows.is_cut:
@@ -67,7 +67,7 @@ class Refill(LoadStep):
         for number in self.asked_numbers:
             if number in window.returned_numbers and number not in window.resident:
                 window.remove(number)
-                decided.say(Report(f"'{self.queue.path}': message {number} is not in the store where it should be."))
+                decided.emit(Report(f"'{self.queue.path}': message {number} is not in the store where it should be."))
 
 
 def report_corrupt(entity: Entity, rows: Rows, decided: Decided) -> None:
@@ -76,7 +76,7 @@ def report_corrupt(entity: Entity, rows: Rows, decided: Decided) -> None:
         if number in entity.damaged_numbers:
             continue
         entity.damaged_numbers.add(number)
-        decided.say(
+        decided.emit(
             Report(
                 f"'{entity.path}': message {number} is damaged in the store (its checksum does not hold). "
                 "It is kept and not delivered; restore it from a copy of the data directory."

@@ -10,13 +10,13 @@ from spillway.broker.commands import (
     DeleteEntity,
     Describe,
     GetSessionState,
+    InjectFault,
     ListEntities,
     ListFaults,
     ListRules,
     ListSessions,
     Meter,
     Peek,
-    PlantFault,
     ReadLedger,
     ReceiveDeferred,
     RemoveFaults,
@@ -87,14 +87,14 @@ class Requests:
         if more_bytes > 0:
             error = self.throttle.refuse_writing(more_bytes, decided)
             if error is not None:
-                decided.say(Failed(request.request_id, error))
+                decided.emit(Failed(request.request_id, error))
                 return
         if isinstance(request, CreateEntity):
             error = self.directory.create(request.kind, request.path, request.settings, decided)
         elif isinstance(request, Administer):
             is_answered = self.faulting.is_on and self.faulting.on_administer(request, decided)
             error = None if is_answered else self.throttle.refuse_management(decided.now_ms)
-        elif isinstance(request, (PlantFault, RemoveFaults, ListFaults)):
+        elif isinstance(request, (InjectFault, RemoveFaults, ListFaults)):
             error = self._fault(request, decided)
             is_answered = True
         elif isinstance(request, Meter):
@@ -111,7 +111,7 @@ class Requests:
             listed = list_entities(
                 self.directory, request.request_id, request.kind, request.path, request.skip, request.top
             )
-            decided.say(listed)
+            decided.emit(listed)
             is_answered = True
         elif entity is None:
             apart = self.directory.apart.get(entity_key(request.path))
@@ -120,15 +120,15 @@ class Requests:
             else:
                 error = self.directory.not_found(request.path)
         elif isinstance(request, Describe):
-            decided.say(Descriptions(request.request_id, [describe(entity)], False))
+            decided.emit(Descriptions(request.request_id, [describe(entity)], False))
             is_answered = True
         elif isinstance(request, UpdateEntity):
             error = self.lifecycle.update(entity, request.settings, decided)
         elif isinstance(request, DeleteEntity):
             error = self.lifecycle.delete(entity, decided)
         else:
-            is_struck = self.faulting.is_on and not request.is_administrative
-            if not is_struck or not self.faulting.on_request(entity, request, decided):
+            may_fail = self.faulting.is_on and not request.is_administrative
+            if not may_fail or not self.faulting.on_request(entity, request, decided):
                 error = refuse_request(entity, request)
                 if error is None and entity.share is not None and not request.is_administrative:
                     error = entity.share.refuse(operations_of(request), decided.now_ms)
@@ -136,13 +136,13 @@ class Requests:
                     error = self._manage(entity, request, decided)
             is_answered = True
         if error is not None:
-            decided.say(Failed(request.request_id, error))
+            decided.emit(Failed(request.request_id, error))
         elif not is_answered:
-            decided.say(Done(request.request_id))
+            decided.emit(Done(request.request_id))
 
     def _fault(self, request: Request, decided: Decided) -> BrokerError | None:
-        if isinstance(request, PlantFault):
-            return self.faulting.plant(request, decided)
+        if isinstance(request, InjectFault):
+            return self.faulting.inject(request, decided)
         if isinstance(request, RemoveFaults):
             return self.faulting.remove(request, decided)
         self.faulting.list_all(request.request_id, decided)
@@ -150,7 +150,7 @@ class Requests:
 
     def _manage(self, entity: Entity, request: Request, decided: Decided) -> BrokerError | None:
         """The operations of `$management`: what any entity can do, then what queues and subscriptions can."""
-        decided.touch(entity)
+        decided.mark_ready(entity)
         if not request.is_administrative:
             entity.note_use(decided)
         if isinstance(request, Schedule):
@@ -200,7 +200,7 @@ class Requests:
             else:
                 named = queue.rules.find(request.name)
                 listed = [] if named is None else [named]
-            decided.say(Rules(request.request_id, listed))
+            decided.emit(Rules(request.request_id, listed))
             if not request.is_administrative:
                 queue.metered(decided).count(MANAGEMENT)
             return None
@@ -211,7 +211,7 @@ class Requests:
             assert isinstance(request, RemoveRule), "a request of no known kind"
             error = self.directory.remove_rule(queue, request.name, decided)
         if error is None:
-            decided.say(Done(request.request_id))
+            decided.emit(Done(request.request_id))
             if not request.is_administrative:
                 queue.metered(decided).count(MANAGEMENT)
         return error
@@ -228,12 +228,12 @@ class Requests:
         if session is None or sessions.is_over(session, decided.now_ms):
             return session_lock_lost(queue, request.session_id)
         if isinstance(request, RenewSession):
-            decided.say(Renewed(request.request_id, [sessions.renew(session, decided.now_ms)]))
+            decided.emit(Renewed(request.request_id, [sessions.renew(session, decided.now_ms)]))
             queue.metered(decided).count(RENEW)
         elif isinstance(request, SetSessionState):
             queue.metered(decided).count(SESSION, 0 if request.state is None else len(request.state))
             decided.remember([SessionStatePut(queue.entity_id, request.session_id, request.state, decided.now_ms)])
-            decided.say(Done(request.request_id))
+            decided.emit(Done(request.request_id))
         else:
             assert isinstance(request, GetSessionState), "a request of no known kind"
             queue.loads.add(ReadStateStep(queue, request), decided)

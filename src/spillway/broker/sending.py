@@ -31,17 +31,17 @@ class Sending:
             return
         duplicates = entity.duplicates
         if duplicates is None or duplicates.knows(command.messages, decided.now_ms):
-            self.take_send(entity, command, decided)
+            self.accept_send(entity, command, decided)
         else:
-            duplicates.line_up(WaitingSend(self, entity, command), decided)
+            duplicates.enqueue(WaitingSend(self, entity, command), decided)
 
     def _refuse_late(self, command: Send, decided: Decided) -> None:
         """The link was ended while the send was on its way. JavaScript does not take that for an answer."""
         error = self.links.ended.get(command.link_id)
         if error is not None and not command.is_settled:
-            decided.say(SendSettled(command.link_id, command.delivery_id, error))
+            decided.emit(SendSettled(command.link_id, command.delivery_id, error))
 
-    def take_send(self, entity: Entity, command: Send, decided: Decided) -> None:
+    def accept_send(self, entity: Entity, command: Send, decided: Decided) -> None:
         error = self._refuse_send(entity, command.messages, decided)
         before = entity.counters.last_sequence_number
         if error is None:
@@ -53,12 +53,12 @@ class Sending:
         if isinstance(entity, Topic):
             entity.owe(answer, before, decided)
         else:
-            decided.say(answer)
+            decided.emit(answer)
 
-    def take_schedule(self, entity: Entity, request: Schedule, decided: Decided) -> BrokerError | None:
+    def accept_schedule(self, entity: Entity, request: Schedule, decided: Decided) -> BrokerError | None:
         error = self._refuse_send(entity, request.messages, decided)
         if error is None:
-            decided.say(Scheduled(request.request_id, self._admit(entity, request.messages, decided)))
+            decided.emit(Scheduled(request.request_id, self._admit(entity, request.messages, decided)))
             for message in request.messages:
                 entity.metered(decided).count(SCHEDULE, len(message.raw))
         return error
@@ -84,15 +84,15 @@ class Sending:
             if not message.is_ping:
                 numbers.append(entity.admit(message, group, decided))
         decided.remember(group)
-        decided.touch(entity)
+        decided.mark_ready(entity)
         entity.use(decided.now_ms)
         return numbers
 
     def schedule(self, entity: Entity, request: Schedule, decided: Decided) -> BrokerError | None:
         duplicates = entity.duplicates
         if duplicates is None or duplicates.knows(request.messages, decided.now_ms):
-            return self.take_schedule(entity, request, decided)
-        duplicates.line_up(WaitingSchedule(self, entity, request), decided)
+            return self.accept_schedule(entity, request, decided)
+        duplicates.enqueue(WaitingSchedule(self, entity, request), decided)
         return None
 
 
@@ -103,12 +103,12 @@ class WaitingSend(Waiting):
         self.entity = entity
         self.command = command
 
-    def go(self, decided: Decided) -> None:
-        self.sending.take_send(self.entity, self.command, decided)
+    def resume(self, decided: Decided) -> None:
+        self.sending.accept_send(self.entity, self.command, decided)
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
         if not self.command.is_settled:
-            decided.say(SendSettled(self.command.link_id, self.command.delivery_id, error))
+            decided.emit(SendSettled(self.command.link_id, self.command.delivery_id, error))
 
 
 class WaitingSchedule(Waiting):
@@ -118,10 +118,10 @@ class WaitingSchedule(Waiting):
         self.entity = entity
         self.request = request
 
-    def go(self, decided: Decided) -> None:
-        error = self.sending.take_schedule(self.entity, self.request, decided)
+    def resume(self, decided: Decided) -> None:
+        error = self.sending.accept_schedule(self.entity, self.request, decided)
         if error is not None:
-            decided.say(Failed(self.request.request_id, error))
+            decided.emit(Failed(self.request.request_id, error))
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
-        decided.say(Failed(self.request.request_id, error))
+        decided.emit(Failed(self.request.request_id, error))

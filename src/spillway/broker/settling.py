@@ -3,7 +3,7 @@
 from spillway.broker.commands import NOT_ASKED, Credit, RenewLocks, Settle, Undelivered, UpdateDisposition
 from spillway.broker.decided import Decided
 from spillway.broker.directory import Directory
-from spillway.broker.effects import Done, Renewed, Settled
+from spillway.broker.effects import Done, Renewed, SettlementAnswered
 from spillway.broker.faulting import Faulting
 from spillway.broker.lane import Lane
 from spillway.broker.links import Links
@@ -35,7 +35,7 @@ class Settling:
             return
         error = self._settle_token(queue, link.lane, command.lock_token, command.settlement, decided)
         if not command.is_settled:
-            decided.say(Settled(command.link_id, command.delivery_id, command.settlement.kind, error))
+            decided.emit(SettlementAnswered(command.link_id, command.delivery_id, command.settlement.kind, error))
 
     def _settle_token(
         self, queue: Queue, lane: Lane, token: bytes, settlement: Settlement, decided: Decided
@@ -60,7 +60,7 @@ class Settling:
         lane.locks.remove(lock.token)
         queue.settle(lock, settlement, decided)
         queue.metered(decided).settle()
-        queue.touch_lane(lane, decided)
+        queue.mark_lane_ready(lane, decided)
 
     def credit(self, command: Credit, decided: Decided) -> None:
         link = self.links.receivers.by_number.get(command.link_id)
@@ -77,7 +77,7 @@ class Settling:
             link.drains = False  # it has asked again before it was answered: what it got was enough
         if command.asks != NOT_ASKED:
             queue.ask(link, command.asks, decided)
-        queue.touch_lane(link.lane, decided)
+        queue.mark_lane_ready(link.lane, decided)
         queue.note_use(decided)
 
     def undelivered(self, command: Undelivered, decided: Decided) -> None:
@@ -88,7 +88,7 @@ class Settling:
             lock = lane.locks.remove(command.lock_token)
             if lock is not None:
                 queue.settle(lock, self.release, decided)
-                queue.touch_lane(lane, decided)
+                queue.mark_lane_ready(lane, decided)
 
     def renew(self, queue: Queue, request: RenewLocks, decided: Decided) -> BrokerError | None:
         lane = _lane_for(queue, request.session_id)
@@ -103,7 +103,7 @@ class Settling:
             assert lane is not None, "a lock that was found is in a lane"
             lane.locks.renew(lock, until_ms)
         queue.metered(decided).count_many(RENEW, len(locks), len(locks), 0)
-        decided.say(Renewed(request.request_id, [until_ms] * len(locks)))
+        decided.emit(Renewed(request.request_id, [until_ms] * len(locks)))
         return None
 
     def update_disposition(self, queue: Queue, request: UpdateDisposition, decided: Decided) -> BrokerError | None:
@@ -136,7 +136,7 @@ class Settling:
             return error
         for lock in locks.values():
             self._settle_lock(queue, lane, lock, request.settlement, decided)
-        decided.say(Done(request.request_id))
+        decided.emit(Done(request.request_id))
         return None
 
 

@@ -27,7 +27,7 @@ class Slow:
     def due_ms(self) -> int:
         return self.held[0][0] if self.held else 0
 
-    def take_due(self, now_ms: int) -> list[Effect]:
+    def pop_due(self, now_ms: int) -> list[Effect]:
         due: list[Effect] = []
         while self.held and self.held[0][0] <= now_ms:
             due.append(heapq.heappop(self.held)[2])
@@ -42,7 +42,7 @@ class Slow:
             return False
         return self.not_before.get(effect.to, 0) > now_ms
 
-    def hold(self, effect: Effect) -> Effect | None:
+    def retain(self, effect: Effect) -> Effect | None:
         """Keep it until its time. What comes back is said early, for there are too many."""
         self.count += 1
         heapq.heappush(self.held, (self.not_before[effect.to], self.count, effect))

@@ -39,7 +39,7 @@ class SweepDue(LoadStep):
             self.asks_again = rows.is_cut
             for stored in rows.messages:
                 entity.activate(stored, decided)
-            entity.loads.hold(self)  # published in as many turns as it takes
+            entity.loads.suspend(self)  # published in as many turns as it takes
             return False
         for stored in rows.messages:
             if not decided.may_write(len(stored.message.raw)):
@@ -58,12 +58,12 @@ class SweepDue(LoadStep):
         if not decided.may_write(1):
             self.asks_again = True
             self._end(decided.now_ms + RETRY_MS)
-            entity.loads.go_on(False, decided)
+            entity.loads.resume(False, decided)
         elif self.asks_again:
-            entity.loads.go_on(True, decided)
+            entity.loads.resume(True, decided)
         else:
             self._end(self.next_ms)
-            entity.loads.go_on(False, decided)
+            entity.loads.resume(False, decided)
 
     def _end(self, next_ms: int) -> None:
         entity = self.entity
@@ -74,7 +74,7 @@ class SweepDue(LoadStep):
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
         if isinstance(self.entity, Topic):
-            self.entity.give_up_backlog()
+            self.entity.evict_backlog()
 
 
 class SweepExpired(LoadStep):
@@ -92,13 +92,13 @@ class SweepExpired(LoadStep):
         report_corrupt(queue, rows, decided)
         expired_count = 0
         for stored in rows.messages:
-            if not queue.holds(stored):
+            if not queue.is_waiting(stored):
                 continue  # locked, or settled since
             if not queue.may_expire(stored, decided):
                 self._end(decided.now_ms + RETRY_MS)
                 return False
             expired_count += 1
-            queue.drop(stored)
+            queue.discard(stored)
             group: list[Record] = []
             queue.expire(stored, group, decided)
             decided.remember(group)

@@ -23,7 +23,7 @@ from spillway.broker.commands import (
     Schedule,
     UpdateDisposition,
 )
-from spillway.broker.decided import Decided, Touchable
+from spillway.broker.decided import Decided, Servable
 from spillway.broker.disk_room import DiskRoom, makes_room
 from spillway.broker.lane import Lane
 from spillway.model import limits
@@ -94,7 +94,7 @@ class Bucket:
         self.busy_until_ms = now_ms + limits.BUSY_MS
         return True
 
-    def take(self, operations: int) -> None:
+    def charge(self, operations: int) -> None:
         """May go below nothing: a batch is not cut. Never so far that ten seconds do not mend it."""
         self.level = max(self.level - operations * 1_000, -self.room // 2)
 
@@ -123,12 +123,12 @@ class Share:
         for bucket in self.buckets:
             if bucket.is_busy(now_ms):
                 return self.throttle.refusal(bucket.setting, bucket.text)
-        self.take(operations)
+        self.charge(operations)
         return None
 
-    def take(self, operations: int) -> None:
+    def charge(self, operations: int) -> None:
         for bucket in self.buckets:
-            bucket.take(operations)
+            bucket.charge(operations)
 
     def deliverable(self, now_ms: int) -> int:
         count = limits.DELIVERIES_PER_TURN_MAX
@@ -136,12 +136,12 @@ class Share:
             count = min(count, bucket.deliverable(now_ms))
         return count
 
-    def park(self, lane: Lane, owner: Touchable, now_ms: int) -> None:
+    def mark_throttled(self, lane: Lane, owner: Servable, now_ms: int) -> None:
         """Its deliveries wait; the namespace serves it again then."""
         when = 0
         for bucket in self.buckets:
             when = max(when, bucket.deliverable_ms(now_ms))
-        self.throttle.park(lane, owner, when)
+        self.throttle.add_throttled(lane, owner, when)
 
 
 class Gauge:
@@ -184,7 +184,7 @@ class Throttle:
         self.disk = DiskRoom()
         # Whether anything measured is, or was a moment ago, beyond its limit: the one thing that a send looks at.
         self.is_pressed = False
-        self.parked: dict[Lane, Touchable] = {}
+        self.throttled: dict[Lane, Servable] = {}
         self.resume_ms = 0  # when to serve them again
         self.refused: dict[str, int] = {OPERATIONS: 0, ENTITY_OPERATIONS: 0, MEMORY: 0, STORE: 0, DISK: 0}
 
@@ -211,18 +211,18 @@ class Throttle:
             return None
         if common.is_busy(now_ms):
             return self.refusal(common.setting, common.text)
-        common.take(limits.MANAGEMENT_OPERATIONS)
+        common.charge(limits.MANAGEMENT_OPERATIONS)
         return None
 
-    def park(self, lane: Lane, owner: Touchable, when_ms: int) -> None:
-        if not self.parked or when_ms < self.resume_ms:
+    def add_throttled(self, lane: Lane, owner: Servable, when_ms: int) -> None:
+        if not self.throttled or when_ms < self.resume_ms:
             self.resume_ms = when_ms
-        self.parked[lane] = owner
+        self.throttled[lane] = owner
 
-    def take_parked(self) -> dict[Lane, Touchable]:
-        parked = self.parked
-        self.parked = {}
-        return parked
+    def pop_throttled(self) -> dict[Lane, Servable]:
+        throttled = self.throttled
+        self.throttled = {}
+        return throttled
 
     # -- what is measured -------------------------------------------------------------------------------------
 

@@ -89,23 +89,23 @@ class Subscription(Queue):
                     properties.work += changes.work
                     changes.set_user(RULE_NAME, rule.rule.name)  # as Azure does
                     copy = self.topic.access.rewrite(publication.message, changes)
-                    publication.verdicts.append(Verdict(self, copy, "", ""))
+                    publication.copies.append(SubscriptionCopy(self, copy, "", ""))
         except FilterError as error:
             if self.settings.dead_letter_on_filter_error or rule.is_broken:
-                publication.verdicts.append(Verdict(self, publication.message, REASON_FILTER, error.description))
+                publication.copies.append(SubscriptionCopy(self, publication.message, REASON_FILTER, error.description))
         except RuleUnfinished:
             publication.is_halfway = True
             return steps + properties.work - before
         properties.end_rule()
         return steps + properties.work - before
 
-    def take_verdict(
-        self, verdict: "Verdict", number: int, overlay: Overlay | None, group: list[Record], decided: Decided
+    def add_copy(
+        self, copy: "SubscriptionCopy", number: int, overlay: Overlay | None, group: list[Record], decided: Decided
     ) -> None:
-        if verdict.reason:
-            self._dead_letter(verdict.reason, verdict.text, verdict.message, number, overlay, group, decided)
+        if copy.reason:
+            self._dead_letter(copy.reason, copy.text, copy.message, number, overlay, group, decided)
         else:
-            self._copy(verdict.message, number, overlay, group, decided)
+            self._copy(copy.message, number, overlay, group, decided)
 
     def _seed_for(self, rule: CompiledRule, number: int) -> bytes:
         """For newid(): never the same for two copies, in this life or another."""
@@ -115,14 +115,14 @@ class Subscription(Queue):
         self, message: Message, number: int, overlay: Overlay | None, group: list[Record], decided: Decided
     ) -> None:
         """An action may have set a time for it, or given or taken its session id."""
-        decided.touch(self)
+        decided.mark_ready(self)
         if self.lacks_session(message):
             text = session_text(self.path)
             self._dead_letter(REASON_SESSION, text, message, number, overlay, group, decided)
         elif message.scheduled_ms > decided.now_ms:
-            self.park(message, self.next_number(), number, overlay, group, decided.now_ms)
+            self.schedule(message, self.next_number(), number, overlay, group, decided.now_ms)
         else:
-            self.take_in(message, self.next_number(), number, overlay, group, decided)
+            self.accept(message, self.next_number(), number, overlay, group, decided)
 
     def _dead_letter(
         self,
@@ -137,7 +137,7 @@ class Subscription(Queue):
         """A copy that this subscription cannot take."""
         target = self.dead_letters
         assert target is not None, "a subscription has a dead-letter queue"
-        decided.touch(target)
+        decided.mark_ready(target)
         stored = StoredMessage(message, target.next_number(), decided.now_ms)
         stored.enqueue_sequence_number = number
         stored.overlay = with_reason(overlay, reason, text[: limits.DEAD_LETTER_TEXT_CHARS_MAX])
@@ -147,7 +147,7 @@ class Subscription(Queue):
         target.lane.window.append(stored)
 
 
-class Verdict:
+class SubscriptionCopy:
     """What a subscription gets of a message: a copy, or, with a reason, a dead letter."""
 
     def __init__(self, subscription: Subscription, message: Message, reason: str, text: str) -> None:
@@ -176,7 +176,7 @@ class Publication:
         self.rule_index = 0  # of the subscription there, to be tried next
         self.is_halfway = False  # through that rule: the steps were used up
         self.is_wanted = False  # by a rule of it without an action
-        self.verdicts: list[Verdict] = []
+        self.copies: list[SubscriptionCopy] = []
         self.steps = 0  # so far
 
     def run(self, steps_max: int) -> bool:
@@ -191,7 +191,7 @@ class Publication:
                     return False
                 self.rule_index += 1
             if self.is_wanted:
-                self.verdicts.append(Verdict(subscription, self.message, "", ""))
+                self.copies.append(SubscriptionCopy(subscription, self.message, "", ""))
                 self.is_wanted = False
             self.rule_index = 0
             self.at += 1
@@ -204,13 +204,13 @@ class Publication:
                 self.rule_index -= 1
 
     def copy_steps(self) -> int:
-        return limits.COPY_STEPS * len(self.verdicts)
+        return limits.COPY_STEPS * len(self.copies)
 
     def finish(self, group: list[Record], decided: Decided) -> None:
         first = len(group)
-        for verdict in self.verdicts:
-            if not verdict.subscription.lane.is_closed:  # deleted while the others were asked
-                verdict.subscription.take_verdict(verdict, self.number, self.overlay, group, decided)
+        for copy in self.copies:
+            if not copy.subscription.lane.is_closed:  # deleted while the others were asked
+                copy.subscription.add_copy(copy, self.number, self.overlay, group, decided)
         weigh_once(self.message, group, first)
 
 
@@ -297,9 +297,9 @@ class Topic(Entity):
         if self.put_off_upto > since:
             self.owed[self.put_off_upto] = effect
         else:
-            decided.say(effect)
+            decided.emit(effect)
 
-    def take_owed(self) -> list[Effect]:
+    def drain_owed(self) -> list[Effect]:
         owed = list(self.owed.values())
         self.owed.clear()
         return owed
@@ -307,25 +307,25 @@ class Topic(Entity):
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
         """Its time has come: published by `serve`, in this turn or one to come."""
         self.backlog.append(stored)
-        decided.touch(self)
+        decided.mark_ready(self)
 
     def serve(self, decided: Decided) -> None:
         """Publish what is due, as far as the steps of the turn go."""
-        is_served = False
+        has_served = False
         while self.backlog:
             stored = self.backlog[0]
             if decided.chores_left <= 0 or decided.filters_left <= 0:
-                decided.go_on_later(self, is_served)
+                decided.continue_later(self, has_served)
                 return
             if not decided.may_write(len(stored.message.raw)):
-                self.give_up_backlog()
+                self.evict_backlog()
                 break
-            is_served = True
+            has_served = True
             self._publish_some(stored, decided)
-        if self.loads.held is not None:
-            self.loads.held.resume(decided)
+        if self.loads.suspended is not None:
+            self.loads.suspended.resume(decided)
 
-    def give_up_backlog(self) -> None:
+    def evict_backlog(self) -> None:
         """They are in the store, and read again."""
         self.backlog.clear()
         self.publication = None
@@ -352,7 +352,7 @@ class Topic(Entity):
         self.backlog.popleft()
         answer = self.owed.pop(number, None)
         if answer is not None:
-            decided.say(answer)
+            decided.emit(answer)
         if number >= self.put_off_upto:
             self.put_off_upto = 0
 

@@ -79,7 +79,7 @@ class Window:
         if self.cold_upto > self.upto or not self.has_room():
             self.cold_upto = number
             return
-        self.keep(stored)
+        self.retain(stored)
         self.line.append(number)
         self.upto = number
 
@@ -87,7 +87,7 @@ class Window:
         """A message that was not to be seen so far takes its place in the line. No read of the store is under way."""
         number = stored.sequence_number
         if number <= self.upto:
-            self.give_back(number)
+            self.requeue(number)
         elif number > self.cold_upto:
             self.append(stored)
         # Between the two it is cold: the store has it in its place, and it is read with the others.
@@ -120,7 +120,7 @@ class Window:
             and self.cold_upto <= self.upto
         )
 
-    def keep(self, stored: StoredMessage) -> None:
+    def retain(self, stored: StoredMessage) -> None:
         size = len(stored.message.raw)
         if stored.overlay is not None:
             size += stored.overlay.size_bytes
@@ -128,7 +128,7 @@ class Window:
         self.resident_bytes += size
         self.budget.bytes_used += size + limits.RESIDENT_MESSAGE_BYTES
 
-    def drop(self, sequence_number: int) -> StoredMessage | None:
+    def evict(self, sequence_number: int) -> StoredMessage | None:
         """Forget the body; the number stays in `line` and is skipped there."""
         stored = self.resident.pop(sequence_number, None)
         if stored is not None:
@@ -139,14 +139,14 @@ class Window:
             self.budget.bytes_used -= size + limits.RESIDENT_MESSAGE_BYTES
         return stored
 
-    def give_back(self, sequence_number: int) -> None:
+    def requeue(self, sequence_number: int) -> None:
         """A message that was delivered, or hidden, takes its place by its number."""
         assert sequence_number <= self.upto, "only what was resident can come back"
         assert sequence_number not in self.returned_numbers, "a message returns once"
         self.returned_numbers.add(sequence_number)
         heapq.heappush(self.returned, sequence_number)
 
-    def holds(self, sequence_number: int) -> bool:
+    def is_waiting(self, sequence_number: int) -> bool:
         """Waiting here, in the store only, or returned: not locked and not gone."""
         return (
             sequence_number > self.upto or sequence_number in self.resident or sequence_number in self.returned_numbers
@@ -154,7 +154,7 @@ class Window:
 
     def remove(self, sequence_number: int) -> None:
         """The message is gone by another way than delivery (expired, deleted)."""
-        self.drop(sequence_number)
+        self.evict(sequence_number)
         self.returned_numbers.discard(sequence_number)  # and skipped in the heap
 
     def _trim(self) -> None:
@@ -164,12 +164,12 @@ class Window:
         while self.line and self.line[0] not in self.resident:
             self.line.popleft()
 
-    def take(self) -> StoredMessage | None:
+    def pop(self) -> StoredMessage | None:
         """The next message, if its body is in memory; None when there is none or it must be read first."""
         while True:
             if not self.returned:
                 while self.line:
-                    stored = self.drop(self.line.popleft())
+                    stored = self.evict(self.line.popleft())
                     if stored is not None:
                         return stored
                 return None
@@ -180,11 +180,11 @@ class Window:
                     return None
                 heapq.heappop(self.returned)
                 self.returned_numbers.discard(number)
-                return self.drop(number)
+                return self.evict(number)
             if not self.returned and not self.line:
                 return None
             if self.line:
-                stored = self.drop(self.line.popleft())
+                stored = self.evict(self.line.popleft())
                 if stored is not None:
                     return stored
 
@@ -206,7 +206,7 @@ class Window:
         """Messages read from the store, in order; everything up to `answered_upto` is now in memory or gone."""
         for stored in messages:
             assert stored.sequence_number > self.upto, "the store answered what was in memory already"
-            self.keep(stored)
+            self.retain(stored)
             self.line.append(stored.sequence_number)
             self.upto = stored.sequence_number
         if answered_upto > self.upto:

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import typer
 
-from spillway.cli.control import Broker
+from spillway.cli.control import RunningBroker
 from spillway.cli.errors import CommandError, UsageError
 from spillway.cli.served import find_served
 
@@ -58,16 +58,16 @@ def find_entity_rule(data: Path, connection_string: str, entity: str, name: str)
     """Entities and their rules are in the store, which a running broker has to itself: it is asked."""
     from spillway.admin.access import ELEMENT, read_access_rules
     from spillway.admin.atom import children_of, parse_description
-    from spillway.admin.faults import Fault
+    from spillway.admin.http_refusals import HttpRefusal
 
     ca_file = data / "tls" / "ca.pem"
-    broker = Broker(connection_string, ca_file if ca_file.exists() else None)
+    broker = RunningBroker(connection_string, ca_file if ca_file.exists() else None)
     status, text = broker.send("GET", f"/{quote(entity.strip('/'))}?api-version=2021-05")
     if status != 200:
         raise CommandError(f"--entity {entity}: the broker answered with HTTP status {status}")
     try:
         fields = children_of(parse_description(text.encode()))
         rules = read_access_rules(fields[ELEMENT])
-    except (Fault, KeyError):
+    except (HttpRefusal, KeyError):
         raise CommandError(f"--entity {entity}: there is no such queue or topic") from None
     return next((rule for rule in rules if rule.name.lower() == name.lower()), None)

@@ -38,7 +38,7 @@ DATA: Final = Path("spillway-data")
 
 
 @dataclass(frozen=True)
-class Broker:
+class RunningBroker:
     """A running broker's namespace."""
 
     connection_string: str
@@ -69,11 +69,11 @@ class Broker:
             raise CommandError(error.text) from error
 
 
-def find_broker(namespace: str | None, data: Path, ca_file: Path | None) -> Broker:
+def find_broker(namespace: str | None, data: Path, ca_file: Path | None) -> RunningBroker:
     given = os.environ.get(VARIABLE)
     if given:
         if namespace is not None:
             raise UsageError(f"--namespace: {VARIABLE} is set, and a connection string leads to one namespace")
-        return Broker(given, ca_file)
+        return RunningBroker(given, ca_file)
     own_ca = data / "tls" / "ca.pem"
-    return Broker(root_connection_string(data, namespace), ca_file or (own_ca if own_ca.exists() else None))
+    return RunningBroker(root_connection_string(data, namespace), ca_file or (own_ca if own_ca.exists() else None))

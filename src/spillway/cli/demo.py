@@ -72,7 +72,7 @@ class Book:
 
 
 @dataclass
-class Found:
+class StoredState:
     """What the second life of the broker holds, with how often each message came."""
 
     in_queue: Counter[str] = field(default_factory=Counter)
@@ -262,11 +262,11 @@ def send_until_it_breaks(broker: BrokerProcess, book: Book, enough: threading.Ev
             book.unknown.add(message_id)
 
 
-def collect(broker: BrokerProcess, book: Book) -> Found:
+def collect(broker: BrokerProcess, book: Book) -> StoredState:
     """Everything that the second life holds, taken out of it."""
     from azure.servicebus import ServiceBusSubQueue
 
-    found = Found()
+    found = StoredState()
     with broker.client() as client:
         with client.get_queue_receiver(QUEUE) as receiver:
             empty(receiver, found.in_queue, found)
@@ -280,7 +280,7 @@ def collect(broker: BrokerProcess, book: Book) -> Found:
     return found
 
 
-def empty(receiver: "ServiceBusReceiver", into: Counter[str], found: Found) -> None:
+def empty(receiver: "ServiceBusReceiver", into: Counter[str], found: StoredState) -> None:
     while True:
         messages: list[Any] = receiver.receive_messages(max_message_count=200, max_wait_time=EMPTY_AFTER_S)
         if not messages:
@@ -290,7 +290,7 @@ def empty(receiver: "ServiceBusReceiver", into: Counter[str], found: Found) -> N
             receiver.complete_message(message)
 
 
-def note(message: "ServiceBusReceivedMessage", into: Counter[str], found: Found) -> None:
+def note(message: "ServiceBusReceivedMessage", into: Counter[str], found: StoredState) -> None:
     message_id = str(message.message_id)
     into[message_id] += 1
     if b"".join(message.body) != body_of(message_id).encode():
@@ -298,7 +298,7 @@ def note(message: "ServiceBusReceivedMessage", into: Counter[str], found: Found)
 
 
 @dataclass(frozen=True)
-class Line:
+class AuditLine:
     """One line of the audit: what must be where, and what is wrong with it."""
 
     what: str
@@ -315,14 +315,14 @@ class Line:
         return sum(count - 1 for message_id, count in self.there.items() if message_id in self.expected)
 
 
-def report(book: Book, found: Found, console: Console) -> bool:
+def report(book: Book, found: StoredState, console: Console) -> bool:
     waiting = book.acknowledged - set(book.settled)
     lines = [
-        Line("acknowledged, never received", waiting, "queue", found.in_queue),
-        Line("abandoned", book.settled_as("abandoned"), "queue", found.in_queue),
-        Line("locked at the kill", book.settled_as("locked"), "queue", found.in_queue),
-        Line("dead-lettered", book.settled_as("dead-lettered"), "dead-letter queue", found.dead_lettered),
-        Line("deferred", book.settled_as("deferred"), "deferred", found.deferred),
+        AuditLine("acknowledged, never received", waiting, "queue", found.in_queue),
+        AuditLine("abandoned", book.settled_as("abandoned"), "queue", found.in_queue),
+        AuditLine("locked at the kill", book.settled_as("locked"), "queue", found.in_queue),
+        AuditLine("dead-lettered", book.settled_as("dead-lettered"), "dead-letter queue", found.dead_lettered),
+        AuditLine("deferred", book.settled_as("deferred"), "deferred", found.deferred),
     ]
     everywhere = found.in_queue + found.dead_lettered + found.deferred
     completed = book.settled_as("completed")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from spillway.cli.control import DATA, VARIABLE, Broker, CaFile, Data, find_broker
+from spillway.cli.control import DATA, VARIABLE, CaFile, Data, RunningBroker, find_broker
 from spillway.cli.errors import CommandError
 
 
@@ -40,7 +40,7 @@ def command(
         raise CommandError(f"--output {output}: {os.strerror(error.errno or 0)}") from error
 
 
-def brokers(namespace: str | None, data: Path, ca_file: Path | None) -> list[Broker]:
+def brokers(namespace: str | None, data: Path, ca_file: Path | None) -> list[RunningBroker]:
     """The one that is named, or all namespaces of the directory."""
     from spillway.cli.served import served_names
 

@@ -63,10 +63,10 @@ def command(
 
     Exits with status 1 if any acknowledged message was lost. With Spark it ends with reports of cost and availability.
     """
-    from spillway.cli.parts.lab_random import RANDOM, Chosen, play_random, refuse_options
+    from spillway.cli.parts.lab_random import RANDOM, PlayOptions, play_random, refuse_options
     from spillway.lab.run import Settings
 
-    chosen = Chosen(seed, plan, show_plan, library)
+    chosen = PlayOptions(seed, plan, show_plan, library)
     if scenario == RANDOM:
         check_files(report=None, keep=keep)
         play_random(chosen, keep, as_json)
@@ -131,7 +131,7 @@ def rehearse(
     from spillway.lab.guard import Guard
     from spillway.lab.pages import Pages
     from spillway.lab.processes import LabError
-    from spillway.lab.report import Part, write_report
+    from spillway.lab.report import ScenarioPart, write_report
     from spillway.lab.run import Lab
     from spillway.lab.scenarios import scenario_of
     from spillway.lab.screen import Screen, show_pages, show_results, verdict_text
@@ -140,7 +140,7 @@ def rehearse(
 
     console = Console(stderr=True)
     results: list[dict[str, Any]] = []
-    parts: list[Part] = []
+    parts: list[ScenarioPart] = []
     pages: list[Pages] = []
     not_made = ""
     root = keep or Path(tempfile.mkdtemp(prefix="spillway-lab-"))
@@ -174,7 +174,7 @@ def rehearse(
                 if as_json:
                     print(json.dumps({name: found[name] for name in FIELDS}), flush=True)
                 if report is not None:
-                    parts.append(Part.of(found, scenario, root / name, made))
+                    parts.append(ScenarioPart.of(found, scenario, root / name, made))
                     write_report(report, parts, in_words(settings))
         except (LabError, ControlError, OSError) as error:
             raise CommandError(f"the lab itself failed, which says nothing about any message: {error}") from error

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from spillway.cli.errors import CommandError, UsageError
-from spillway.cli.parts.syphon_screen import Lines, Screen
+from spillway.cli.parts.syphon_screen import Lines, SyphonScreen
 
 if TYPE_CHECKING:
     from spillway.client import Connection
     from spillway.syphon.depths import Backlogs
     from spillway.syphon.destinations import Opener
-    from spillway.syphon.drain import Drain, Drained
-    from spillway.syphon.watching import Watch, Watched
+    from spillway.syphon.drain import Drain, DrainSummary
+    from spillway.syphon.watching import SyphonWatch, Watched
 
 
 class CannotSyphon(CommandError):
@@ -78,9 +78,9 @@ def command(
         _opener(away, secondary_ca_file, "--secondary", timeout),
     )
     backlogs = _backlogs(home, away, secondary_ca_file, namespace_name, backlog_queues, openers[1])
-    with Lines() if as_json else Screen(watch) as shown:
+    with Lines() if as_json else SyphonScreen(watch) as shown:
         if watch:
-            done: Drained | Watched = asyncio.run(_watch(openers, backlogs, ttl, long_poll, timeout, shown))
+            done: DrainSummary | Watched = asyncio.run(_watch(openers, backlogs, ttl, long_poll, timeout, shown))
             is_all_home = done.kept == 0
         else:
             drained = done = asyncio.run(_drain(openers, backlogs, ttl, patience, shown))
@@ -129,8 +129,8 @@ def _backlogs(home: str, away: str, ca_file: str, name: str, probes: int, opener
 
 
 async def _drain(
-    openers: "tuple[Opener, Opener]", backlogs: "Backlogs", ttl: str, patience_s: float, shown: Screen | Lines
-) -> "Drained":
+    openers: "tuple[Opener, Opener]", backlogs: "Backlogs", ttl: str, patience_s: float, shown: SyphonScreen | Lines
+) -> "DrainSummary":
     from spillway.client import ClientError
     from spillway.syphon.depths import SecondaryError
     from spillway.syphon.drain import Drain, DrainOptions
@@ -158,13 +158,13 @@ async def _watch(
     ttl: str,
     long_poll_s: float,
     timeout_s: float,
-    shown: Screen | Lines,
+    shown: SyphonScreen | Lines,
 ) -> "Watched":
     from spillway.client import Unauthorized
-    from spillway.syphon.watching import Watch, WatchOptions
+    from spillway.syphon.watching import SyphonWatch, WatchOptions
 
     options = WatchOptions("remaining" if ttl == "remaining" else "restart", long_poll_s, timeout_s)
-    run = Watch(*openers, backlogs, options, shown.count, shown.note)
+    run = SyphonWatch(*openers, backlogs, options, shown.count, shown.note)
     try:
         with _Stopped(run):
             return await run.run()
@@ -189,7 +189,7 @@ def _with_way_out(error: Exception) -> str:
 class _Stopped:
     """Ctrl-C and SIGTERM end a run in order; a second one ends it at once."""
 
-    def __init__(self, run: "Drain | Watch") -> None:
+    def __init__(self, run: "Drain | SyphonWatch") -> None:
         self.run = run
         self.loop = asyncio.get_running_loop()
 

@@ -52,10 +52,10 @@ def _token_of(identity: Identity) -> Any:
             secret = read_secret(identity.client_secret_name)
         return _credentials.of(identity, secret).get_token(TOKEN_SCOPE)
     except (AzureError, ValueError, OSError) as error:
-        raise _told(error, secret) from None
+        raise _client_error(error, secret) from None
 
 
-def _told(error: Exception, secret: str) -> ClientError:
+def _client_error(error: Exception, secret: str) -> ClientError:
     text = _plain(error, secret)
     if _passes_by_itself(error):
         return ConnectionLost(f"Entra ID cannot be asked for a token now: {text}")

@@ -26,7 +26,7 @@ class Carrier(Protocol):
 
     def flush_soon(self, size: int = 0) -> None: ...
     def register(self, end: "LinkEnd") -> None: ...
-    def forget(self, end: "LinkEnd") -> None: ...
+    def unregister(self, end: "LinkEnd") -> None: ...
     def keep_session(self, session: Session) -> None: ...
 
 
@@ -43,7 +43,7 @@ class LinkEnd:
         self.leaves_session = False  # for another link, when this one is ended by us
         self.attached: asyncio.Future[None] = carrier.loop.create_future()
         # An attach that nobody waits for any more (it was cancelled) may still fail: that is no news to anybody.
-        self.attached.add_done_callback(look_at)
+        self.attached.add_done_callback(mark_retrieved)
         assert link.user is None, "a link has one end here"
         link.user = self
         carrier.register(self)
@@ -82,7 +82,7 @@ class LinkEnd:
         if self.error is not None:
             return
         self.error = error
-        self.carrier.forget(self)
+        self.carrier.unregister(self)
         if not self.attached.done():
             self.attached.set_exception(error)
         self.on_failed(error)
@@ -141,7 +141,7 @@ async def within(awaitable: Awaitable[T], timeout_s: float, what: str) -> T:
         raise OperationTimeout(f"{what}: no answer within {timeout_s:g} s") from None
 
 
-def look_at(future: asyncio.Future[None]) -> None:
+def mark_retrieved(future: asyncio.Future[None]) -> None:
     """Look at the outcome of a future whose failure may come when nobody awaits it any more."""
     if not future.cancelled():
         future.exception()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget
 from spillway.amqp.link import Link
 from spillway.amqp.message import (
     Header,
@@ -146,7 +146,7 @@ class ReceivedMessage:
     @cached_property
     def sections(self) -> Sections:
         """Where the sections of the message lie in `raw`."""
-        return split_sections(self.raw, Budget(MESSAGE_ELEMENTS_MAX))
+        return split_sections(self.raw, DecodeBudget(MESSAGE_ELEMENTS_MAX))
 
     @cached_property
     def header(self) -> Header:

@@ -37,7 +37,7 @@ _ABANDONED: Final = Modified(delivery_failed=True, undeliverable_here=False)
 _DEFERRED: Final = Modified(delivery_failed=True, undeliverable_here=True)
 
 
-class Settling:
+class PendingSettlement:
     """A settlement between the asking and the service's answer."""
 
     __slots__ = ("deadline_s", "future", "state")
@@ -93,7 +93,7 @@ class Receiver(LinkEnd):
         self._is_receiving = False
         self._arrival: asyncio.Future[None] | None = None
         self._drain: asyncio.Future[None] | None = None
-        self._settling: dict[int, Settling | SettlingTogether] = {}
+        self._settling: dict[int, PendingSettlement | SettlingTogether] = {}
         self._asked_early = 0  # messages that are asked for as soon as the link is there
         self._answer_due_s = 0.0  # when that is given up
         self.is_drained = False  # the service has said that it sends no more for what it was asked for
@@ -143,7 +143,7 @@ class Receiver(LinkEnd):
                     await self._wait_for_arrival(max_wait_s)
                 else:
                     await self._ask(max_count, max_wait_s)
-            return self._take(max_count)
+            return self._pop(max_count)
         finally:
             self._is_receiving = False
 
@@ -203,7 +203,7 @@ class Receiver(LinkEnd):
             self.link.grant(self.link.credit_left, drain=True)
             self.carrier.flush_soon()
 
-    def _take(self, max_count: int) -> list[ReceivedMessage]:
+    def _pop(self, max_count: int) -> list[ReceivedMessage]:
         buffer = self._buffer
         taken = [buffer.popleft() for _ in range(min(max_count, len(buffer)))]
         for message in taken:
@@ -319,7 +319,7 @@ class Receiver(LinkEnd):
         if self.error is not None:
             future.set_exception(self.error)
             return future
-        self._settling[message.delivery_id] = Settling(future, state, loop.time() + self.timeout_s)
+        self._settling[message.delivery_id] = PendingSettlement(future, state, loop.time() + self.timeout_s)
         self.link.session.dispose(message.delivery_id, state)
         self.carrier.flush_soon()
         return future
@@ -360,7 +360,7 @@ class Receiver(LinkEnd):
 
     def rescue(self) -> list[ReceivedMessage]:
         """What has come and was not taken yet, where receiving deletes: nobody else will ever have it."""
-        return self._take(len(self._buffer)) if self.mode == RECEIVE_AND_DELETE else []
+        return self._pop(len(self._buffer)) if self.mode == RECEIVE_AND_DELETE else []
 
     # -- told by the wire ----------------------------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ class Receiver(LinkEnd):
             self._drain.set_result(None)  # the link is there, but the drain was not answered: asked once more
 
 
-def _fail(settling: Settling | SettlingTogether, delivery_id: int, error: ClientError) -> None:
+def _fail(settling: PendingSettlement | SettlingTogether, delivery_id: int, error: ClientError) -> None:
     if isinstance(settling, SettlingTogether):
         settling.answer(delivery_id, error)
     elif not settling.future.done():

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget
 from spillway.amqp.errors import ProtocolError
 from spillway.amqp.events import TransferReceived
 from spillway.amqp.link import Link
@@ -136,7 +136,7 @@ class RequestPair:
 
 
 def _decode_response(payload: bytes) -> tuple[object, Response]:
-    sections = split_sections(payload, Budget(MESSAGE_ELEMENTS_MAX))
+    sections = split_sections(payload, DecodeBudget(MESSAGE_ELEMENTS_MAX))
     properties = decode_properties(payload, sections)
     values = decode_map(payload, sections.application_properties)
     return properties.correlation_id, Response(values, decode_body_value(payload, sections))

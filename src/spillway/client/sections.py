@@ -1,6 +1,6 @@
 """Editing messages that are passed on: for callers who keep bytes as they came but for a few entries."""
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget
 from spillway.amqp.editing import Cut, cut_pairs, fields_of, has_field, list_section, set_field
 from spillway.amqp.errors import DecodeError
 from spillway.amqp.message import (
@@ -43,8 +43,8 @@ def plain_sections(raw: bytes) -> tuple[bytes, Sections]:
 
     `DecodeError` if it is no message.
     """
-    sections = split_sections(raw, Budget(MESSAGE_ELEMENTS_MAX))
+    sections = split_sections(raw, DecodeBudget(MESSAGE_ELEMENTS_MAX))
     if sections.is_plain:
         return raw, sections
-    raw = in_plain_form(raw, Budget(MESSAGE_ELEMENTS_MAX))
-    return raw, split_sections(raw, Budget(MESSAGE_ELEMENTS_MAX))
+    raw = in_plain_form(raw, DecodeBudget(MESSAGE_ELEMENTS_MAX))
+    return raw, split_sections(raw, DecodeBudget(MESSAGE_ELEMENTS_MAX))

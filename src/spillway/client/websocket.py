@@ -21,7 +21,7 @@ from wsproto.events import (
 from wsproto.utilities import ProtocolError
 
 from spillway.client.errors import ConnectionLost
-from spillway.client.link import look_at
+from spillway.client.link import mark_retrieved
 
 PATH: Final = "/$servicebus/websocket"
 SUBPROTOCOL: Final = "AMQPWSB10"
@@ -35,7 +35,7 @@ class WebSocket(asyncio.Protocol, asyncio.Transport):
     def __init__(self, above: asyncio.Protocol, authority: str, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self.accepted: asyncio.Future[None] = loop.create_future()
-        self.accepted.add_done_callback(look_at)
+        self.accepted.add_done_callback(mark_retrieved)
         self._above = above
         self._authority = authority
         self._speech = WSConnection(ConnectionType.CLIENT)
@@ -79,11 +79,11 @@ class WebSocket(asyncio.Protocol, asyncio.Transport):
             self._fail(text, is_transient=event.status_code >= 500)
         elif isinstance(event, Ping):
             if not self._is_closing:
-                self._say(event.response())
+                self._send(event.response())
         elif isinstance(event, CloseConnection):
             if not self._is_closing:
                 self._is_closing = True
-                self._say(event.response())
+                self._send(event.response())
             self._socket().close()
         elif isinstance(event, TextMessage):
             self._fail("the peer sent text instead of AMQP", is_transient=False)
@@ -101,7 +101,7 @@ class WebSocket(asyncio.Protocol, asyncio.Transport):
             self.accepted.set_exception(ConnectionLost(text, is_transient=is_transient))
         self._socket().abort()
 
-    def _say(self, event: Event) -> None:
+    def _send(self, event: Event) -> None:
         self._socket().write(self._speech.send(event))
 
     def _socket(self) -> asyncio.Transport:
@@ -124,7 +124,7 @@ class WebSocket(asyncio.Protocol, asyncio.Transport):
         """Say so; the peer closes the socket when it has heard it."""
         if not self._is_closing:
             self._is_closing = True
-            self._say(CloseConnection(code=1000))
+            self._send(CloseConnection(code=1000))
 
     def abort(self) -> None:
         self._socket().abort()

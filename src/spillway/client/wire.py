@@ -12,9 +12,9 @@ from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
     AttachRequested,
     ConnectionClosed,
+    ConnectionEvent,
     ConnectionOpened,
     DispositionReceived,
-    Event,
     FlowReceived,
     IncomingSettled,
     LinkAttached,
@@ -26,7 +26,7 @@ from spillway.amqp.events import (
 from spillway.amqp.link import Link
 from spillway.amqp.session import Session
 from spillway.client.errors import ClientError, ConnectionLost, Unauthorized, error_from, lost_from
-from spillway.client.link import LinkEnd, look_at
+from spillway.client.link import LinkEnd, mark_retrieved
 
 # Bytes the socket may owe before senders stop handing it more.
 WRITE_BUFFER_HIGH: Final = 1024 * 1024
@@ -44,7 +44,7 @@ class Wire(asyncio.Protocol):
         self.is_writable = True
         self.error: ClientError | None = None
         self.opened: asyncio.Future[None] = loop.create_future()
-        self.opened.add_done_callback(look_at)
+        self.opened.add_done_callback(mark_retrieved)
         self.closed: asyncio.Future[None] = loop.create_future()
         self._ends: set[LinkEnd] = set()
         self._kept_sessions: list[Session] = []
@@ -72,7 +72,7 @@ class Wire(asyncio.Protocol):
         """Write now."""
         self._is_flush_due = False
         self._due_bytes = 0
-        output = self.engine.take_output()
+        output = self.engine.drain_output()
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -85,7 +85,7 @@ class Wire(asyncio.Protocol):
     def register(self, end: LinkEnd) -> None:
         self._ends.add(end)
 
-    def forget(self, end: LinkEnd) -> None:
+    def unregister(self, end: LinkEnd) -> None:
         self._ends.discard(end)
 
     def keep_session(self, session: Session) -> None:
@@ -186,10 +186,10 @@ class Wire(asyncio.Protocol):
         self._sweeper = self.loop.call_later(SWEEP_EVERY_S, self._sweep)
 
     def _dispatch(self) -> None:
-        for event in self.engine.take_events():
+        for event in self.engine.drain_events():
             self._tell(event)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: ConnectionEvent) -> None:
         if isinstance(event, TransferReceived):
             _end_of(event.link).on_transfer(event)
         elif isinstance(event, DispositionReceived):
@@ -208,7 +208,7 @@ class Wire(asyncio.Protocol):
         else:
             self._tell_of_change(event)
 
-    def _tell_of_change(self, event: Event) -> None:
+    def _tell_of_change(self, event: ConnectionEvent) -> None:
         if isinstance(event, SessionEnded):
             for end in list(self._ends):
                 if end.link.session is event.session:

@@ -10,7 +10,7 @@ own.
 import uuid
 from typing import Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, decode_value, skip_value
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget, decode_value, skip_value
 from spillway.amqp.errors import DecodeError
 from spillway.amqp.message import (
     AMQP_VALUE,
@@ -55,7 +55,7 @@ _CREATION_TIME: Final = 9
 _GROUP_ID: Final = 10
 _PROPERTIES_MASK: Final = 1 << 0 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 10
 _FIELDS_MAX: Final = 13
-_SCALARS: Final = Budget()  # the fields of these sections are, as was checked: they cost nothing of it
+_SCALARS: Final = DecodeBudget()  # the fields of these sections are, as was checked: they cost nothing of it
 
 
 def admit_transfer(payload: bytes, message_format: int, tracker: Tracker) -> list[Message]:
@@ -97,7 +97,7 @@ def admit_any(raw: bytes, tracker: Tracker) -> Message:
     _check_size(raw)
     sections = _split(raw)
     if not sections.is_plain:
-        raw = in_plain_form(raw, Budget(MESSAGE_ELEMENTS_MAX))
+        raw = in_plain_form(raw, DecodeBudget(MESSAGE_ELEMENTS_MAX))
         sections = _split(raw)
     if _holds_ours(raw, sections.message_annotations) or _holds_ours(raw, sections.delivery_annotations):
         raw = _without_ours(raw, sections)
@@ -143,7 +143,7 @@ def _taken_apart(raw: bytes, sections: Sections, fields: list[object]) -> Messag
 
 def _split(raw: bytes) -> Sections:
     try:
-        return split_sections(raw, Budget(MESSAGE_ELEMENTS_MAX))
+        return split_sections(raw, DecodeBudget(MESSAGE_ELEMENTS_MAX))
     except DecodeError as error:
         raise MessageMalformed(f"The payload is no AMQP message: {error.description}.") from None
 
@@ -284,7 +284,7 @@ def _read_annotations(message: Message) -> None:
     end = message.annotations_end
     if raw.find(PREFIX, at, end) < 0:
         return
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
     while at < end:
         key, at = decode_value(raw, at, end, budget)
         if key == SCHEDULED_ENQUEUE_TIME:
@@ -322,7 +322,7 @@ def _holds_ours(raw: bytes, section: Section) -> bool:
     end = section.pairs_end
     if at == end or raw.find(PREFIX, at, end) < 0:
         return False
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
     while at < end:
         key, at = decode_value(raw, at, end, budget)
         if key in BROKER_OWNED:
@@ -349,7 +349,7 @@ def _kept(raw: bytes, section: Section) -> bytes:
     pairs: list[bytes] = []
     at = section.pairs_at
     end = section.pairs_end
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
     while at < end:
         key, value_at = decode_value(raw, at, end, budget)
         after = skip_value(raw, value_at, end, budget)
@@ -382,7 +382,7 @@ def _check_application_properties(raw: bytes, section: Section) -> None:
             f"The application properties have {size} bytes; at most {limits.PROPERTIES_BYTES_MAX} are allowed."
         )
     at = section.pairs_at
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
     while at < section.pairs_end:
         after = skip_value(raw, skip_value(raw, at, section.pairs_end, budget), section.pairs_end, budget)
         if after - at > limits.PROPERTY_BYTES_MAX:

@@ -144,7 +144,7 @@ class Attaching:
             source.filter = {Symbol(SESSION_FILTER): user.session_filter(effect.session_id)}
             properties[Symbol(LOCKED_UNTIL_UTC)] = effect.locked_until_ms * TICKS_PER_MS + TICKS_AT_1970
         link.accept(source, attach.target or Target(), properties, _message_bytes_max(user))
-        link.forget_attach()
+        link.release_attach()
         user.on_accepted()
 
 

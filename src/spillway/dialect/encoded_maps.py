@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, skip_value
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget, skip_value
 
 _MAP32: Final = struct.Struct(">BII")
 
@@ -36,7 +36,7 @@ def pairs_at(raw: bytes, section_at: int) -> int:
 def pairs_of(raw: bytes, at: int, end: int) -> list[Pair]:
     """The pairs from the first one on."""
     found: list[Pair] = []
-    budget = Budget(MESSAGE_ELEMENTS_MAX)
+    budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
     while at < end:
         value_at = skip_value(raw, at, end, budget)
         after = skip_value(raw, value_at, end, budget)

@@ -22,7 +22,7 @@ REQUEST_CREDIT: Final = 100
 GENEROUS_CREDIT: Final = 10_000
 # Answers that a connection does not take: beyond this its links for them are ended.
 HELD_REPLY_BYTES_MAX: Final = 4 * limits.MIB
-HELD_REPLY_BYTES_STRANGER_MAX: Final = 64 * limits.KIB  # before the first token
+HELD_REPLY_BYTES_UNAUTHENTICATED_MAX: Final = 64 * limits.KIB  # before the first token
 
 
 def is_copy(path: str) -> bool:
@@ -168,7 +168,7 @@ class ReplyLink(PeerLink):
             self.held_bytes -= len(payload)
             self._send(payload)
 
-    def forget_held(self) -> None:
+    def discard_held(self) -> None:
         self.held.clear()
         self.held_bytes = 0
         self.paid_bytes = 0

@@ -120,7 +120,7 @@ class Pending:
         self.omits_body = omits_body
 
 
-class Response:
+class ManagementResponse:
     def __init__(self, status: int, body: dict[object, object]) -> None:
         self.status = status
         self.body = body
@@ -280,34 +280,34 @@ def _read_schedule(number: int, path: str, fields: dict[object, object], tracker
 # -- answers ------------------------------------------------------------------------------------------------------
 
 
-def response_to(pending: Pending, answer: Answer) -> Response:
+def response_to(pending: Pending, answer: Answer) -> ManagementResponse:
     """The map that says it. A `Failed` is said by `failure_body` and `error_properties`."""
     assert not isinstance(answer, Failed), "refusals have no map of their own"
     if isinstance(answer, Renewed) and pending.operation == RENEW_SESSION:
-        return Response(OK, {"expiration": Timestamp(answer.locked_until_ms[0])})
+        return ManagementResponse(OK, {"expiration": Timestamp(answer.locked_until_ms[0])})
     if isinstance(answer, SessionState):
-        return Response(OK, {"session-state": answer.state})
+        return ManagementResponse(OK, {"session-state": answer.state})
     if isinstance(answer, SessionNames):
         if not answer.names:
-            return Response(NO_CONTENT, {})
-        return Response(OK, {"skip": Int(len(answer.names)), "sessions-ids": Array(STRINGS, answer.names)})
+            return ManagementResponse(NO_CONTENT, {})
+        return ManagementResponse(OK, {"skip": Int(len(answer.names)), "sessions-ids": Array(STRINGS, answer.names)})
     if isinstance(answer, Renewed):
         times = [Timestamp(ms) for ms in answer.locked_until_ms]
-        return Response(OK, {"expirations": Array(_TIMESTAMPS, times)})
+        return ManagementResponse(OK, {"expirations": Array(_TIMESTAMPS, times)})
     if isinstance(answer, Messages):
         return _messages_response(pending, answer)
     if isinstance(answer, Scheduled):
-        return Response(OK, {"sequence-numbers": Array(LONGS, answer.sequence_numbers)})
+        return ManagementResponse(OK, {"sequence-numbers": Array(LONGS, answer.sequence_numbers)})
     if isinstance(answer, Rules):
         return _rules_response(answer)
     if isinstance(answer, Deleted):
-        return Response(OK if answer.count else NO_CONTENT, {"message-count": Int(answer.count)})
-    return Response(OK, {})
+        return ManagementResponse(OK if answer.count else NO_CONTENT, {"message-count": Int(answer.count)})
+    return ManagementResponse(OK, {})
 
 
-def _messages_response(pending: Pending, answer: Messages) -> Response:
+def _messages_response(pending: Pending, answer: Messages) -> ManagementResponse:
     if not answer.messages:
-        return Response(NO_CONTENT, {})
+        return ManagementResponse(NO_CONTENT, {})
     items: list[object] = []
     copied = is_copy(pending.path)
     for index, stored in enumerate(answer.messages):
@@ -321,10 +321,10 @@ def _messages_response(pending: Pending, answer: Messages) -> Response:
         else:
             item["message"] = encode_delivery(stored, b"", 0, copied)
         items.append(item)
-    return Response(OK, {"messages": items})
+    return ManagementResponse(OK, {"messages": items})
 
 
-def _rules_response(answer: Rules) -> Response:
+def _rules_response(answer: Rules) -> ManagementResponse:
     """As many as fit, one at least."""
     items: list[object] = []
     size = 0
@@ -334,15 +334,15 @@ def _rules_response(answer: Rules) -> Response:
         if items and size > limits.RULES_LISTED_BYTES_MAX:
             break
         items.append({"rule-description": description})
-    return Response(OK, {"rules": items}) if items else Response(NO_CONTENT, {})
+    return ManagementResponse(OK, {"rules": items}) if items else ManagementResponse(NO_CONTENT, {})
 
 
-def response_of_nothing(operation: str, path: str) -> Response:
+def response_of_nothing(operation: str, path: str) -> ManagementResponse:
     """From where no message ever is. `BrokerError` where one was asked for."""
     if operation == PEEK:
-        return Response(NO_CONTENT, {})
+        return ManagementResponse(NO_CONTENT, {})
     if operation == BATCH_DELETE:
-        return Response(NO_CONTENT, {"message-count": Int(0)})
+        return ManagementResponse(NO_CONTENT, {"message-count": Int(0)})
     if operation == RECEIVE:
         raise MessageNotFound(f"'{path}' has no deferred message.")
     if operation == RENEW_LOCK or operation == UPDATE_DISPOSITION:

@@ -14,10 +14,11 @@ from spillway.dialect import cbs, management
 from spillway.dialect.addresses import CBS, strip_authority
 from spillway.dialect.attaching import MissingEntities
 from spillway.dialect.audit import Audit
+from spillway.dialect.auth_state import AuthState
 from spillway.dialect.errors import Tracker, tracked_text
 from spillway.dialect.links import (
     HELD_REPLY_BYTES_MAX,
-    HELD_REPLY_BYTES_STRANGER_MAX,
+    HELD_REPLY_BYTES_UNAUTHENTICATED_MAX,
     PeerLink,
     ReplyLink,
     RequestLink,
@@ -25,7 +26,6 @@ from spillway.dialect.links import (
 from spillway.dialect.outbox import Outbox
 from spillway.dialect.requests import RequestMessage, decode_request, encode_response
 from spillway.dialect.rights import claimed_rule
-from spillway.dialect.standing import Standing
 from spillway.model.errors import BrokerError, EntityNotFound, NotAllowed, ServerBusy, Unauthorized
 
 REQUEST_BYTES: Final = 1_000  # what a request takes in memory until it is answered, besides what it asks for
@@ -54,15 +54,15 @@ class PendingRequest(management.Pending):
 class Nodes:
     def __init__(
         self,
-        standing: Standing,
+        auth_state: AuthState,
         outbox: Outbox,
         ids: Ids,
         tracker: Tracker,
         audit: Audit,
         missing: MissingEntities,
     ) -> None:
-        self.standing = standing
-        self.account = standing.account
+        self.auth_state = auth_state
+        self.account = auth_state.account
         self.outbox = outbox
         self.ids = ids
         self.tracker = tracker
@@ -90,11 +90,11 @@ class Nodes:
         if self.holding.pop(reply.number, None) is not None:
             self._browse()
         self.account.charge(-reply.paid_bytes)
-        reply.forget_held()
+        reply.discard_held()
 
-    def forget_requests(self) -> None:
+    def abandon_requests(self) -> None:
         """Nobody is there to hear their answers."""
-        self.outbox.forgotten += list(self.requests)
+        self.outbox.unregistered += list(self.requests)
         for pending in self.requests.values():
             self.account.charge(-pending.held_bytes)
         self.requests.clear()
@@ -137,7 +137,7 @@ class Nodes:
         put: cbs.PutToken | None = None
         try:
             put = cbs.read_put_token(request)
-            self.standing.put_token(put.token, put.audience, now_ms)
+            self.auth_state.put_token(put.token, put.audience, now_ms)
             self.bad_tokens_count = 0
             if put.address.path:
                 self.missing.check(put.address)  # the token is good, and what it is for is not there (docs/adr/0005)
@@ -163,7 +163,7 @@ class Nodes:
             number = self.ids.next()
             command = management.read_command(operation, number, node.path, request.body, self.tracker)
             if node.address.transfer_of:
-                self._say(reply, request.message_id, management.response_of_nothing(operation, node.path))
+                self._send_response(reply, request.message_id, management.response_of_nothing(operation, node.path))
                 return
         except BrokerError as error:
             self._reply_failure(reply, operation, request.message_id, error, node.scope, now_ms)
@@ -183,12 +183,12 @@ class Nodes:
 
     def _check_rights(self, node: RequestLink, operation: str, now_ms: int) -> None:
         rights = management.rights_for(operation)
-        denied = self.standing.denial(node.scope, rights, now_ms)
+        denied = self.auth_state.denial(node.scope, rights, now_ms)
         if denied is not None:
-            self.audit.refused(operation, self.standing.rule_names(), node.scope, denied.description)
+            self.audit.refused(operation, self.auth_state.rule_names(), node.scope, denied.description)
             raise denied
         if operation in management.AUDITED:
-            self.audit.done(operation, self.standing.rule_for(node.scope, rights, now_ms), node.path)
+            self.audit.done(operation, self.auth_state.rule_for(node.scope, rights, now_ms), node.path)
 
     @property
     def is_overasked(self) -> bool:
@@ -223,24 +223,24 @@ class Nodes:
         pending = self.requests.pop(answer.to, None)
         if pending is None:
             return False
-        self.outbox.forgotten.append(answer.to)
+        self.outbox.unregistered.append(answer.to)
         self.account.charge(-pending.held_bytes)
-        is_said = self._say_answer(pending, answer, now_ms)
+        is_sent = self._send_answer(pending, answer, now_ms)
         if pending.is_large:
             self.browsing_count -= 1
             self._browse()
-        return is_said
+        return is_sent
 
-    def _say_answer(self, pending: PendingRequest, answer: Answer, now_ms: int) -> bool:
+    def _send_answer(self, pending: PendingRequest, answer: Answer, now_ms: int) -> bool:
         if isinstance(answer, Swallowed):
             return True
         if isinstance(answer, Failed):
             return self._reply_failure(
                 pending.reply, pending.operation, pending.correlation_id, answer.error, pending.path, now_ms
             )
-        return self._say(pending.reply, pending.correlation_id, management.response_to(pending, answer))
+        return self._send_response(pending.reply, pending.correlation_id, management.response_to(pending, answer))
 
-    def _say(self, reply: ReplyLink, correlation_id: object, response: management.Response) -> bool:
+    def _send_response(self, reply: ReplyLink, correlation_id: object, response: management.ManagementResponse) -> bool:
         properties = management.status_properties(response.status)
         return self._reply(reply, encode_response(correlation_id, properties, response.body))
 
@@ -260,8 +260,8 @@ class Nodes:
             held_bytes = -len(payload)  # one answer may be larger than all that may wait
             for other in self.holding.values():
                 held_bytes += other.held_bytes
-            is_known = self.standing.is_authorised
-            if held_bytes > (HELD_REPLY_BYTES_MAX if is_known else HELD_REPLY_BYTES_STRANGER_MAX):
+            is_known = self.auth_state.is_authorised
+            if held_bytes > (HELD_REPLY_BYTES_MAX if is_known else HELD_REPLY_BYTES_UNAUTHENTICATED_MAX):
                 self.overfull.append(reply)
             self._pay(reply)
         return True

@@ -1,20 +1,20 @@
 """What a peer has for the pump: commands for the core, and the numbers whose effects come back to this peer."""
 
-from spillway.broker.commands import Command, Detach
+from spillway.broker.commands import Command, DetachLink
 
 
 class Outbox:
     def __init__(self) -> None:
         self.commands: list[Command] = []
         self.registered: list[int] = []
-        self.forgotten: list[int] = []
+        self.unregistered: list[int] = []
 
     def detach(self, number: int) -> None:
         """A link has ended: the core hears of it, and what it says of the link is nothing to us any more."""
-        self.commands.append(Detach(number))
-        self.forgotten.append(number)
+        self.commands.append(DetachLink(number))
+        self.unregistered.append(number)
 
-    def take_commands(self, count_max: int, bytes_max: int) -> list[Command]:
+    def pop_commands(self, count_max: int, bytes_max: int) -> list[Command]:
         """The oldest ones; at least one, and no more than asked."""
         commands = self.commands
         count = 0
@@ -30,12 +30,12 @@ class Outbox:
         self.commands = commands[count:]
         return commands[:count]
 
-    def take_registered(self) -> list[int]:
+    def drain_registered(self) -> list[int]:
         numbers = self.registered
         self.registered = []
         return numbers
 
-    def take_forgotten(self) -> list[int]:
-        numbers = self.forgotten
-        self.forgotten = []
+    def drain_unregistered(self) -> list[int]:
+        numbers = self.unregistered
+        self.unregistered = []
         return numbers

@@ -1,7 +1,7 @@
 """One client: what its connection tells becomes commands, what the broker wants said becomes frames.
 
 The peer owns the AMQP connection and everything that is Service Bus about it. It finds whom an event or an effect is
-for: messages, credit and settlements are the links' (`sending`, `receiving`), rights are in `standing`, requests in
+for: messages, credit and settlements are the links' (`sending`, `receiving`), rights are in `auth_state`, requests in
 `nodes`. It decides nothing about messages. A fault of ours inside it is raised after the connection was closed in
 order, for the owner to log; a client's fault never is.
 """
@@ -13,9 +13,9 @@ from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
     AttachRequested,
     ConnectionClosed,
+    ConnectionEvent,
     ConnectionOpened,
     DispositionReceived,
-    Event,
     FlowReceived,
     LinkDetached,
     SaslRequested,
@@ -38,13 +38,14 @@ from spillway.broker.effects import (
     Paced,
     Refused,
     SendSettled,
-    Settled,
+    SettlementAnswered,
     Swallowed,
 )
 from spillway.dialect import sasl
 from spillway.dialect.addresses import CBS, shown
 from spillway.dialect.attaching import Attaching, Directory, MissingEntities, shown_address
 from spillway.dialect.audit import Audit, NoAudit
+from spillway.dialect.auth_state import AuthState
 from spillway.dialect.errors import Tracker, amqp_error
 from spillway.dialect.links import IncomingLink, PeerLink, ReplyLink, RequestLink
 from spillway.dialect.nodes import Ids, Nodes
@@ -53,7 +54,6 @@ from spillway.dialect.outcomes import settlement_of
 from spillway.dialect.receiving import ClientReceiver, ReceiverGroup
 from spillway.dialect.rights import Rights
 from spillway.dialect.sending import ClientSender
-from spillway.dialect.standing import Standing
 from spillway.model import limits
 from spillway.model.budget import Account, lone_account
 from spillway.model.errors import (
@@ -107,13 +107,13 @@ class Peer:
         self.missing = MissingEntities(options.namespace, directory)
         self.now_ms = now_ms
         self.ends_ms = 0  # too many bad tokens were put: when the connection is closed for it
-        self.standing = Standing(rights, self.connection, options.quotas, self.account)
+        self.auth_state = AuthState(rights, self.connection, options.quotas, self.account)
         self.outbox = Outbox()
         self.receivers = ReceiverGroup(self.outbox, self.account)
         self.attaching = Attaching(self.missing, tracker, self.outbox, self.receivers)
         self.audit = options.audit
-        self.nodes = Nodes(self.standing, self.outbox, ids, tracker, options.audit, self.missing)
-        self.is_unheard = False  # its socket has gone: nobody would hear an answer
+        self.nodes = Nodes(self.auth_state, self.outbox, ids, tracker, options.audit, self.missing)
+        self.is_socket_gone = False  # its socket has gone: nobody would hear an answer
         self.refusal: BrokerError | None = None  # why it cannot stay: what it hears when it asks for a link
         self.links: dict[int, PeerLink] = {}
 
@@ -134,7 +134,7 @@ class Peer:
 
     @property
     def is_authorised(self) -> bool:
-        return self.standing.is_authorised
+        return self.auth_state.is_authorised
 
     @property
     def frames_count(self) -> int:
@@ -169,7 +169,7 @@ class Peer:
         """At most `frames_max` frames are read; the rest is kept."""
         self.now_ms = now_ms
         try:
-            if self.standing.next_expiry_ms and self.standing.has_expired(now_ms):
+            if self.auth_state.next_expiry_ms and self.auth_state.has_expired(now_ms):
                 self._expire_tokens(now_ms)
             if data:
                 self.connection.receive(data, now_ms, frames_max)
@@ -177,25 +177,25 @@ class Peer:
                 self.connection.read_on(now_ms, frames_max)
             self._handle_events(now_ms)
             if self.receivers.window_bound:
-                self.receivers.tell_window_bound()
+                self.receivers.advertise_window_bound()
             if self.nodes.holding or self.nodes.browse_later:
                 self.nodes.send_held()
         except Exception:
             self._break()
             raise
 
-    def take_commands(self, count_max: int, bytes_max: int) -> list[Command]:
-        return self.outbox.take_commands(count_max, bytes_max)
+    def pop_commands(self, count_max: int, bytes_max: int) -> list[Command]:
+        return self.outbox.pop_commands(count_max, bytes_max)
 
-    def perform(self, effect: Effect, now_ms: int) -> bool:
+    def dispatch(self, effect: Effect, now_ms: int) -> bool:
         """Say it. False: the link or request is gone, or the client has taken back the credit for a delivery."""
         self.now_ms = now_ms
         try:
-            if self.standing.next_expiry_ms and self.standing.has_expired(now_ms):
+            if self.auth_state.next_expiry_ms and self.auth_state.has_expired(now_ms):
                 self._expire_tokens(now_ms)
             user = self.links.get(effect.to)
             if user is None:
-                return self._perform_for_request(effect, now_ms)
+                return self._dispatch_to_request(effect, now_ms)
             # What each message brings is told from here, without a call in between.
             if isinstance(effect, Deliver):
                 assert isinstance(user, ClientReceiver), "deliveries go to receivers"
@@ -204,7 +204,7 @@ class Peer:
                 assert isinstance(user, ClientSender), "sends are senders'"
                 user.answer(effect, now_ms)
                 return True
-            if isinstance(effect, Settled):
+            if isinstance(effect, SettlementAnswered):
                 assert isinstance(user, ClientReceiver), "settlements are receivers'"
                 user.echo(effect, now_ms)
                 return True
@@ -213,10 +213,10 @@ class Peer:
             self._break()
             raise
 
-    def take_output(self) -> list[bytes]:
+    def drain_output(self) -> list[bytes]:
         if self.account.is_over and not self.account.is_closed:
             self._close(QuotaExceeded(self.account.why()))
-        return self.connection.take_output()
+        return self.connection.drain_output()
 
     def set_writable(self, is_writable: bool, now_ms: int) -> None:
         """While the client does not read, the core sees no credit of its links."""
@@ -230,7 +230,7 @@ class Peer:
 
     def next_due_ms(self) -> int:
         due_ms = self.connection.next_due_ms()
-        for other_ms in (self.standing.next_due_ms(), self.ends_ms):
+        for other_ms in (self.auth_state.next_due_ms(), self.ends_ms):
             if other_ms > 0 and (due_ms == 0 or other_ms < due_ms):
                 due_ms = other_ms
         return due_ms
@@ -240,12 +240,12 @@ class Peer:
         try:
             self.connection.tick(now_ms)
             self._handle_events(now_ms)
-            if self.standing.next_expiry_ms and self.standing.has_expired(now_ms):
+            if self.auth_state.next_expiry_ms and self.auth_state.has_expired(now_ms):
                 self._expire_tokens(now_ms)
             if 0 < self.ends_ms <= now_ms:
                 self._end_for_bad_tokens()
-            if 0 < self.standing.unauthorised_until_ms <= now_ms:
-                self.standing.unauthorised_until_ms = 0
+            if 0 < self.auth_state.unauthorised_until_ms <= now_ms:
+                self.auth_state.unauthorised_until_ms = 0
                 self._close(Unauthorized("The last token of this connection ran out and was not renewed."))
         except Exception:
             self._break()
@@ -255,7 +255,7 @@ class Peer:
         """Shared access rules have changed: what they no longer allow ends here and now."""
         self.now_ms = now_ms
         try:
-            self.standing.review(now_ms)
+            self.auth_state.review(now_ms)
             self._end_unauthorised("The shared access rule or key of this link has changed or gone. ", now_ms)
         except Exception:
             self._break()
@@ -264,12 +264,12 @@ class Peer:
     def last_words(self) -> None:
         """The socket has gone, and what it brought is about to be read. Sends and settlements count; who asks for
         something cannot be answered any more, and is not asked for."""
-        self.is_unheard = True
+        self.is_socket_gone = True
 
     def lost(self) -> None:
         """The socket has gone."""
-        self._forget_all()
-        self._let_go()
+        self._unregister_all()
+        self._release()
 
     def close(self, error: BrokerError | None) -> None:
         """End in order: the client is told why and connects again."""
@@ -279,23 +279,23 @@ class Peer:
         """It cannot stay. It is told so when it asks for a link: the SDKs show their users no close of a connection."""
         self.refusal = error
 
-    def take_registered(self) -> list[int]:
-        return self.outbox.take_registered()
+    def drain_registered(self) -> list[int]:
+        return self.outbox.drain_registered()
 
-    def take_forgotten(self) -> list[int]:
-        return self.outbox.take_forgotten()
+    def drain_unregistered(self) -> list[int]:
+        return self.outbox.drain_unregistered()
 
     # -- events of the connection -------------------------------------------------------------------------------------
 
     def _handle_events(self, now_ms: int) -> None:
         """Handling an event can bring new ones: an accepted link tells of the credit that came before."""
-        events = self.connection.take_events()
+        events = self.connection.drain_events()
         while events:
             for event in events:
                 self._on_event(event, now_ms)
-            events = self.connection.take_events()
+            events = self.connection.drain_events()
 
-    def _on_event(self, event: Event, now_ms: int) -> None:
+    def _on_event(self, event: ConnectionEvent, now_ms: int) -> None:
         if isinstance(event, TransferReceived):
             user = event.link.user
             if isinstance(user, ClientSender):
@@ -311,10 +311,10 @@ class Peer:
         elif isinstance(event, AttachRequested):
             self._on_attach(event.link, now_ms)
         elif isinstance(event, LinkDetached):
-            self._forget_link(event.link)
+            self._unregister_link(event.link)
         elif isinstance(event, SessionEnded):
             for link in list(event.session.links.values()):
-                self._forget_link(link)
+                self._unregister_link(link)
         elif isinstance(event, TransferTooLarge):
             user = event.link.user
             if isinstance(user, IncomingLink):
@@ -334,13 +334,13 @@ class Peer:
         elif isinstance(event, SaslRequested):
             self._on_sasl(event)
         elif isinstance(event, ConnectionClosed):
-            self._forget_all()
-            self._let_go()
+            self._unregister_all()
+            self._release()
 
     def _on_sasl(self, event: SaslRequested) -> None:
-        verdict = sasl.judge(event.mechanism, event.response, self.standing.rights, self.is_plain_allowed)
+        verdict = sasl.judge(event.mechanism, event.response, self.auth_state.rights, self.is_plain_allowed)
         for grant in verdict.grants:
-            self.standing.allow(grant)
+            self.auth_state.allow(grant)
         if verdict.code != sasl.OK:
             self.audit.refused("sasl", verdict.name, "", f"SASL {shown(event.mechanism)} failed")
         self.connection.sasl_done(verdict.code)
@@ -382,7 +382,7 @@ class Peer:
             self.missing.check(user.address)  # the core would say the same, but does not know what we are called
         except BrokerError as error:
             link.refuse(amqp_error(error, self.tracker, shown_address(link), now_ms))
-            link.forget_attach()
+            link.release_attach()
             return
         link.user = user
         self.links[user.number] = user
@@ -398,12 +398,12 @@ class Peer:
         if user.rights == 0:
             assert user.address.node == CBS, "everything but $cbs needs a right"
             return
-        denied = self.standing.denial(user.scope, user.rights, now_ms)
+        denied = self.auth_state.denial(user.scope, user.rights, now_ms)
         if denied is not None:
-            self.audit.refused("attach", self.standing.rule_names(), user.scope, denied.description)
+            self.audit.refused("attach", self.auth_state.rule_names(), user.scope, denied.description)
             raise denied
 
-    def _forget_link(self, link: Link) -> None:
+    def _unregister_link(self, link: Link) -> None:
         """The link has ended. It refers no longer to what was kept for it: that is freed now, not when garbage is next
         collected."""
         user = link.user
@@ -418,17 +418,17 @@ class Peer:
 
     def _end_link(self, user: PeerLink, error: BrokerError, now_ms: int) -> None:
         user.link.detach(user.amqp_error(error, now_ms))
-        self._forget_link(user.link)
+        self._unregister_link(user.link)
 
-    def _forget_all(self) -> None:
+    def _unregister_all(self) -> None:
         for user in list(self.links.values()):
-            self._forget_link(user.link)
-        self.nodes.forget_requests()
+            self._unregister_link(user.link)
+        self.nodes.abandon_requests()
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def _on_request(self, node: RequestLink, event: TransferReceived, now_ms: int) -> None:
-        if self.is_unheard:
+        if self.is_socket_gone:
             return
         try:
             self.nodes.on_request(node, event, now_ms)
@@ -446,9 +446,9 @@ class Peer:
             self._close(Unauthorized(text))
 
     def _answer(self, answer: Answer, now_ms: int) -> bool:
-        is_said = self.nodes.answer(answer, now_ms)
+        is_sent = self.nodes.answer(answer, now_ms)
         self._end_overfull(now_ms)
-        return is_said
+        return is_sent
 
     def _end_overfull(self, now_ms: int) -> None:
         while self.nodes.overfull:
@@ -470,8 +470,8 @@ class Peer:
             self._handle_events(now_ms)
         elif isinstance(effect, Refused):
             user.link.refuse(user.amqp_error(effect.error, now_ms))
-            user.link.forget_attach()
-            self._forget_link(user.link)
+            user.link.release_attach()
+            self._unregister_link(user.link)
         elif isinstance(effect, Detached):
             if isinstance(user, ClientSender) and user.ending is None:
                 user.begin_to_end(effect.error)
@@ -482,7 +482,7 @@ class Peer:
             return False  # the socket is not ours to cut
         return True
 
-    def _perform_for_request(self, effect: Effect, now_ms: int) -> bool:
+    def _dispatch_to_request(self, effect: Effect, now_ms: int) -> bool:
         if isinstance(effect, Detached):
             return self._end_node(effect, now_ms)
         return isinstance(effect, Answer) and not isinstance(effect, Dropped) and self._answer(effect, now_ms)
@@ -502,31 +502,31 @@ class Peer:
 
     def _expire_tokens(self, now_ms: int) -> None:
         """Links live as long as their token: nothing is said on them after it ran out."""
-        self.standing.expire(now_ms)
+        self.auth_state.expire(now_ms)
         self._end_unauthorised("The token of this link has expired. ", now_ms)
 
     def _end_unauthorised(self, why: str, now_ms: int) -> None:
         for user in list(self.links.values()):
             if user.rights:
-                denied = self.standing.denial(user.scope, user.rights, now_ms)
+                denied = self.auth_state.denial(user.scope, user.rights, now_ms)
                 if denied is not None:
                     self._end_link(user, Unauthorized(why + denied.description), now_ms)
 
     def _close(self, error: BrokerError) -> None:
-        self._forget_all()
+        self._unregister_all()
         self.connection.close(amqp_error(error, self.tracker, self.options.namespace, self.now_ms))
-        self._let_go()
+        self._release()
 
     def _break(self) -> None:
         """A fault of ours: end this connection and no other. The owner hears of it by the exception."""
-        self._forget_all()
+        self._unregister_all()
         self.connection.close(AmqpError(InternalError.condition, "The broker met a fault of its own. Connect again."))
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """It is closed: nothing of it is held, though its socket may be there for a while."""
-        self.connection.forget()
-        self.standing.let_go()
+        self.connection.release()
+        self.auth_state.release()
         self.account.close()
 
 

@@ -6,7 +6,7 @@ for the others; what no rule asks for is never decoded.
 
 from typing import Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, decode_value
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget, decode_value
 from spillway.broker.topic import PropertyAccess
 from spillway.dialect.admission import id_text, read_fields
 from spillway.dialect.annotations import PREFIX, VIA_PARTITION_KEY
@@ -112,7 +112,7 @@ class EncodedProperties(MessageProperties):
             return None
         for pair in pairs_of(raw, message.annotations_at, message.annotations_end):
             if key_text(raw, pair) == name:
-                value, _ = decode_value(raw, pair.value_at, pair.end, Budget(MESSAGE_ELEMENTS_MAX))
+                value, _ = decode_value(raw, pair.value_at, pair.end, DecodeBudget(MESSAGE_ELEMENTS_MAX))
                 return known_value(value)
         return None
 
@@ -124,7 +124,7 @@ class EncodedProperties(MessageProperties):
         end = message.application_end
         if message.properties_end < end:
             at = pairs_at(raw, message.properties_end)
-            budget = Budget(MESSAGE_ELEMENTS_MAX)
+            budget = DecodeBudget(MESSAGE_ELEMENTS_MAX)
             while at < end:
                 name, at = decode_value(raw, at, end, budget)
                 value, at = decode_value(raw, at, end, budget)

@@ -11,7 +11,7 @@ from spillway.amqp.performatives import Rejected
 from spillway.amqp.serial import serial_add, serial_difference
 from spillway.amqp.types import Described
 from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, ASKS_NOTHING, NOT_ASKED, Credit, Settle, Undelivered
-from spillway.broker.effects import Deliver, Settled
+from spillway.broker.effects import Deliver, SettlementAnswered
 from spillway.dialect.addresses import Address
 from spillway.dialect.delivery import encode_delivery
 from spillway.dialect.errors import Tracker
@@ -49,13 +49,13 @@ class ReceiverGroup:
         """The link has ended."""
         self.window_bound.pop(receiver.number, None)
 
-    def tell_window_bound(self) -> None:
+    def advertise_window_bound(self) -> None:
         """Windows may have opened: the core hears of the receivers that may go on."""
         bound = self.window_bound
         self.window_bound = {}
         for receiver in bound.values():
-            if receiver.link.is_open and receiver.limit() != receiver.told_limit:
-                receiver.tell_credit()
+            if receiver.link.is_open and receiver.limit() != receiver.advertised_credit:
+                receiver.advertise_credit()
             elif receiver.link.is_open:
                 self.add_window_bound(receiver)
 
@@ -63,8 +63,9 @@ class ReceiverGroup:
 class ClientReceiver(PeerLink):
     """The client receives from an entity.
 
-    The core counts the deliveries it has decided for this link. `seen_count` counts those that have reached us, sent or
-    refused, so `seen_count + credit` says in the core's terms how far it may go; `told_limit` is what it was told.
+    The core counts the deliveries it has decided for this link. `delivered_count` counts those that have reached us,
+    sent or refused, so `delivered_count + credit` says in the core's terms how far it may go; `advertised_credit` is
+    what it was told.
     """
 
     def __init__(
@@ -82,12 +83,12 @@ class ClientReceiver(PeerLink):
         self.outbox = group.outbox
         self.deletes = deletes
         self.is_copying = is_copy(address.path)
-        self.seen_count = 0
-        self.told_limit = 0
-        self.told_number = 0  # of the last `Credit`
+        self.delivered_count = 0
+        self.advertised_credit = 0
+        self.advertised_number = 0  # of the last `Credit`
         self.ahead_max: int = DELIVERIES_AHEAD_MAX  # fewer when messages are large
         self.is_draining = False
-        self.untold_asks: int = NOT_ASKED  # since when the client does not read
+        self.unadvertised_asks: int = NOT_ASKED  # since when the client does not read
         self.asked = 0  # the delivery-count up to which the client has granted credit
         self.session_descriptor: object = None  # of the session filter, until it is answered in the same form
         # ReceiveAndDelete: decided and deleted, but the client took its credit back meanwhile.
@@ -108,7 +109,7 @@ class ClientReceiver(PeerLink):
             delivery = self.held.pop(0)
             self.group.account.charge(-_held_bytes(delivery))
             self._hand_over(delivery)
-        self.tell_credit(asks)
+        self.advertise_credit(asks)
 
     def _asks(self, credit: int, drain: bool) -> int:
         """What a flow of the client means for its call to receive (docs/ledger.md).
@@ -128,23 +129,23 @@ class ClientReceiver(PeerLink):
     def on_writable(self) -> None:
         """The client reads again, or no more. While it does not, the core sees no credit of its links."""
         if self.group.is_writable:
-            self.tell_credit()
-        elif self.told_limit > self.seen_count:
-            self._tell(self.seen_count, False, NOT_ASKED)
+            self.advertise_credit()
+        elif self.advertised_credit > self.delivered_count:
+            self._advertise(self.delivered_count, False, NOT_ASKED)
 
-    def tell_credit(self, asks: int = NOT_ASKED) -> None:
+    def advertise_credit(self, asks: int = NOT_ASKED) -> None:
         """Let the core know how far it may go; a drain is always told, for it is waited for, and what a client did."""
         group = self.group
         if not group.is_writable:
-            self.untold_asks = asks or self.untold_asks
+            self.unadvertised_asks = asks or self.unadvertised_asks
             return
-        asks = asks or self.untold_asks
-        self.untold_asks = NOT_ASKED
+        asks = asks or self.unadvertised_asks
+        self.unadvertised_asks = NOT_ASKED
         limit = self.limit()
         if self.is_window_bound():
             group.add_window_bound(self)
-        if limit != self.told_limit or self.is_draining or asks != NOT_ASKED:
-            self._tell(limit, self.is_draining, asks)
+        if limit != self.advertised_credit or self.is_draining or asks != NOT_ASKED:
+            self._advertise(limit, self.is_draining, asks)
 
     def limit(self) -> int:
         """How far the core may go: link credit, the peer's session window and our own bound."""
@@ -154,29 +155,29 @@ class ClientReceiver(PeerLink):
             ahead = self.ahead_max
         if ahead > 0 and link.session.window < ahead:
             ahead = link.session.window
-        return self.seen_count + (ahead if ahead > 0 else 0)
+        return self.delivered_count + (ahead if ahead > 0 else 0)
 
     def is_window_bound(self) -> bool:
         """The session's window, not the credit, is what stops it."""
         credit = self.link.credit
         return self.link.session.window < (credit if credit < self.ahead_max else self.ahead_max)
 
-    def _tell(self, limit: int, drains: bool, asks: int) -> None:
+    def _advertise(self, limit: int, drains: bool, asks: int) -> None:
         """What the core is told now. What it has decided before it hears this is an answer to something else."""
-        self.told_limit = limit
-        self.told_number += 1
-        self.outbox.commands.append(Credit(self.number, limit, drains, asks, self.told_number))
+        self.advertised_credit = limit
+        self.advertised_number += 1
+        self.outbox.commands.append(Credit(self.number, limit, drains, asks, self.advertised_number))
 
     def drained(self, number: int) -> None:
         """The core has nothing more for the credit it was told of, and counts it as used up."""
-        if number != self.told_number:
+        if number != self.advertised_number:
             return  # it was decided before the client asked once more: that has an answer of its own
         link = self.link
-        is_used_up = self.told_limit <= self.seen_count
-        self.told_limit = self.seen_count
+        is_used_up = self.advertised_credit <= self.delivered_count
+        self.advertised_credit = self.delivered_count
         if not self.is_draining or (is_used_up and link.credit > 0):
             # It changed its mind, or gave more credit than we told the core at once.
-            self.tell_credit()
+            self.advertise_credit()
             return
         self.is_draining = False
         link.drained()
@@ -185,7 +186,7 @@ class ClientReceiver(PeerLink):
 
     def deliver(self, effect: Deliver) -> bool:
         """Hand the message over, or hold it. False: it goes back, for the client has taken back the credit for it."""
-        self.seen_count += 1
+        self.delivered_count += 1
         link = self.link
         if link.credit <= 0 or self.held:
             # The client took its credit back meanwhile. A locked message goes back; a deleted one must not get lost.
@@ -195,9 +196,9 @@ class ClientReceiver(PeerLink):
             self.group.account.charge(_held_bytes(effect))
             return True
         self._hand_over(effect)
-        left = self.told_limit - self.seen_count
+        left = self.advertised_credit - self.delivered_count
         if left <= self.ahead_max // 2 and left < link.credit and not self.is_draining:
-            self.tell_credit()
+            self.advertise_credit()
         return True
 
     def _hand_over(self, effect: Deliver) -> None:
@@ -225,7 +226,7 @@ class ClientReceiver(PeerLink):
         """The client asks for what cannot be done with a delivery."""
         self.link.session.settle_sent(delivery.delivery_id, Rejected(self.amqp_error(error, now_ms)))
 
-    def echo(self, effect: Settled, now_ms: int) -> None:
+    def echo(self, effect: SettlementAnswered, now_ms: int) -> None:
         """The settlement stands, or could not be applied."""
         error = effect.error
         state = echo_of(effect.kind) if error is None else Rejected(self.amqp_error(error, now_ms))
@@ -240,7 +241,7 @@ class ClientReceiver(PeerLink):
         for delivery in self.held:
             group.account.charge(-_held_bytes(delivery))
         self.held.clear()
-        for tag in self.link.take_unsent():
+        for tag in self.link.drain_unsent():
             if tag:
                 self.outbox.commands.append(Undelivered(self.path, tag))
         self.outbox.detach(self.number)

@@ -4,7 +4,7 @@ The answer carries the request's message-id as its correlation-id, in the very s
 "Correlation in the same type"), and goes out settled: Python never settles what it receives on these links.
 """
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget
 from spillway.amqp.errors import DecodeError
 from spillway.amqp.message import (
     Properties,
@@ -39,7 +39,7 @@ class RequestMessage:
 def decode_request(payload: bytes) -> RequestMessage:
     """`BrokerError` if it is no message, or one that could not be answered."""
     try:
-        sections = split_sections(payload, Budget(MESSAGE_ELEMENTS_MAX))
+        sections = split_sections(payload, DecodeBudget(MESSAGE_ELEMENTS_MAX))
         properties = decode_properties(payload, sections)
         named = decode_map(payload, sections.application_properties)
         body = decode_body_value(payload, sections)

@@ -6,7 +6,7 @@ is checked like a message from a client, for that is what it must be to those wh
 
 from typing import Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, decode_value, encode
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget, decode_value, encode
 from spillway.amqp.message import (
     APPLICATION_PROPERTIES,
     MESSAGE_ANNOTATIONS,
@@ -43,7 +43,7 @@ def rewritten(message: Message, changes: ChangedProperties) -> Message:
     if not changes.is_changed():
         return message
     raw = message.raw
-    sections = split_sections(raw, Budget(MESSAGE_ELEMENTS_MAX))
+    sections = split_sections(raw, DecodeBudget(MESSAGE_ELEMENTS_MAX))
     rest_at = sections.application_properties.end
     if rest_at < 0:
         rest_at = message.application_end
@@ -182,7 +182,7 @@ def _application_properties(raw: bytes, section: Section, changes: ChangedProper
         if key not in changes.user_set:
             pairs.append(raw[pair.at : pair.end])
         elif key not in seen:
-            former, _ = decode_value(raw, pair.value_at, pair.end, Budget(MESSAGE_ELEMENTS_MAX))
+            former, _ = decode_value(raw, pair.value_at, pair.end, DecodeBudget(MESSAGE_ELEMENTS_MAX))
             pairs.append(raw[pair.at : pair.value_at] + encode(wire_value(changes.user_set[key], former)))
         seen.add(key)
     for key, value in changes.user_set.items():

@@ -72,7 +72,7 @@ class Grants:
         """What they take in memory."""
         return len(self.by_scope) * GRANT_BYTES + self.scope_chars * SCOPE_CHAR_BYTES
 
-    def _drop(self, scope: str) -> None:
+    def _evict(self, scope: str) -> None:
         del self.by_scope[scope]
         self.scope_chars -= len(scope)
 
@@ -91,16 +91,16 @@ class Grants:
                 earliest = grant.expires_ms
         return 0 if earliest == FOR_EVER else earliest
 
-    def drop_expired(self, now_ms: int) -> None:
+    def evict_expired(self, now_ms: int) -> None:
         for scope in [grant.scope for grant in self.by_scope.values() if grant.expires_ms <= now_ms]:
-            self._drop(scope)
+            self._evict(scope)
 
     def review(self, book: AccessBook) -> None:
         """The rules have changed: drop what was signed with a key that is gone, and keep to the rights of today."""
         for grant in list(self.by_scope.values()):
             rule = book.find(grant.rule_scope, grant.rule_name)
             if rule is None or not rule.has_key(grant.key):
-                self._drop(grant.scope)
+                self._evict(grant.scope)
             else:
                 grant.rights = rule.rights
 

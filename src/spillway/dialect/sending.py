@@ -3,7 +3,7 @@
 from spillway.amqp.events import TransferReceived
 from spillway.amqp.link import Link
 from spillway.amqp.performatives import ACCEPTED, Rejected
-from spillway.broker.commands import Detach, Send
+from spillway.broker.commands import DetachLink, Send
 from spillway.broker.effects import SendSettled
 from spillway.dialect.addresses import Address
 from spillway.dialect.admission import admit_transfer
@@ -66,7 +66,7 @@ class ClientSender(IncomingLink):
         So the core hears of the end behind the last of them, and says again that the link ends when all are answered.
         """
         self.ending = error
-        self.outbox.commands.append(Detach(self.number, error))
+        self.outbox.commands.append(DetachLink(self.number, error))
 
     def leave(self) -> None:
         self.outbox.detach(self.number)

@@ -8,7 +8,7 @@ error. It never raises and never decides.
 
 from typing import Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget
 from spillway.amqp.errors import DecodeError
 from spillway.amqp.message import Section, check_map
 from spillway.dialect.annotations import PING_CONTENT_TYPE
@@ -184,7 +184,7 @@ def _is_usual(raw: bytes, at: int, end: int, code: int, kind: int, message: Mess
 def _application_properties(raw: bytes, at: int, end: int) -> int:
     """Where they end, or ODD. Nothing of them is needed, but that they are well and few."""
     try:
-        after = check_map(raw, at + 3, end, Section(at, at), True, Budget(MESSAGE_ELEMENTS_MAX))
+        after = check_map(raw, at + 3, end, Section(at, at), True, DecodeBudget(MESSAGE_ELEMENTS_MAX))
     except DecodeError:
         return ODD
     return after if after - at <= limits.PROPERTY_BYTES_MAX else ODD

@@ -26,7 +26,7 @@ class Forwards:
     values: Values
     read: list[Forward] = field(default_factory=list)
 
-    def take(self, settings: EntitySettings, properties: dict[str, object], at: str, path: str) -> None:
+    def read_entity(self, settings: EntitySettings, properties: dict[str, object], at: str, path: str) -> None:
         settings.forward_to = self._text(properties, at, FORWARD_TO, path)
         settings.forward_dead_letters_to = self._text(properties, at, FORWARD_DEAD_LETTERS_TO, path)
         if settings.forward_to and settings.requires_session:

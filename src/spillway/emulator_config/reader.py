@@ -173,7 +173,7 @@ class _Reader:
             settings.max_delivery_count = values.integer(
                 properties, at, "MaxDeliveryCount", DEFAULT_MAX_DELIVERY_COUNT, 1, limits.DELIVERY_COUNT_MAX_MAX
             )
-            self.forwards.take(settings, properties, at, path)
+            self.forwards.read_entity(settings, properties, at, path)
         if "RequiresDuplicateDetection" in keys:
             settings.requires_duplicate_detection = values.boolean(properties, at, "RequiresDuplicateDetection")
             settings.duplicate_window_ms = self.duplicate_window(properties, at)

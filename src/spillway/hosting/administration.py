@@ -2,20 +2,20 @@
 
 import asyncio
 
-from spillway.admin.faults import MANAGE_NEEDED, NOT_CLAIMED
-from spillway.admin.front import Front
+from spillway.admin.front import HttpFront
+from spillway.admin.http_refusals import MANAGE_NEEDED, NOT_CLAIMED
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.server.keys import is_key_known
 from spillway.server.namespace_server import NamespaceServer
 from spillway.server.tokens import TokenGate
 
 
-def administer(server: NamespaceServer, allowed_hosts: frozenset[str] = frozenset()) -> Front:
+def administer(server: NamespaceServer, allowed_hosts: frozenset[str] = frozenset()) -> HttpFront:
     """From now on HTTP clients of the namespace's port are administrators; each request shows a token with Manage.
 
     Those that ask for a WebSocket get one, with AMQP in it.
     """
-    front = Front(
+    front = HttpFront(
         AdministeredNamespace(
             name=server.options.name,
             pump=server.pump,
@@ -35,11 +35,11 @@ def administer(server: NamespaceServer, allowed_hosts: frozenset[str] = frozense
             allowed_hosts=allowed_hosts,
         )
     )
-    server.door.http = front
+    server.acceptor.http = front
     return front
 
 
-async def warm_up(fronts: list[Front]) -> None:
+async def warm_up(fronts: list[HttpFront]) -> None:
     """Import what serves HTTP beside the loop: it takes a fifth of a second that no AMQP client should wait for."""
     await asyncio.to_thread(import_http)
     for front in fronts:

@@ -10,18 +10,18 @@ from typing import Final
 
 from spillway.client import connect
 from spillway.lab.histories import LEDGER, LEFT, History
-from spillway.lab.processes import Broker
+from spillway.lab.processes import LabBroker
 from spillway.model.ledger import FORMAT
 
 PEEK: Final = 500
 
 
-def count_stored(brokers: list[Broker]) -> int:
+def count_stored(brokers: list[LabBroker]) -> int:
     """Messages of all of them, locked ones and dead letters too. Asking is no operation that the ledger counts."""
     return sum(int(broker.ask("GET", "status")["messages"]) for broker in brokers)
 
 
-def note_ledgers(brokers: list[Broker], history: History) -> None:
+def note_ledgers(brokers: list[LabBroker], history: History) -> None:
     """Before anybody looks into the queues: that would be counted too."""
     for broker in brokers:
         operations: Counter[str] = Counter()
@@ -30,7 +30,7 @@ def note_ledgers(brokers: list[Broker], history: History) -> None:
         history.write(LEDGER, namespace=broker.name, operations=dict(operations))
 
 
-def keep_ledger(broker: Broker, directory: Path) -> None:
+def save_ledger(broker: LabBroker, directory: Path) -> None:
     """Write all rows into files like those of sealed days: this namespace counts no more."""
     days: dict[str, list[str]] = defaultdict(list)
     for row in broker.ask("GET", "ledger", query={"by": "minute"})["rows"]:
@@ -42,11 +42,11 @@ def keep_ledger(broker: Broker, directory: Path) -> None:
         path.write_bytes(gzip.compress("".join(lines).encode()))
 
 
-def note_left(queues: list[tuple[Broker, str]], history: History) -> None:
+def note_left(queues: list[tuple[LabBroker, str]], history: History) -> None:
     asyncio.run(_note_left(queues, history))
 
 
-async def _note_left(queues: list[tuple[Broker, str]], history: History) -> None:
+async def _note_left(queues: list[tuple[LabBroker, str]], history: History) -> None:
     for broker, path in queues:
         async with await connect(broker.connection_string) as connection:
             for place in (path, f"{path}/$DeadLetterQueue"):

@@ -10,7 +10,7 @@ from spillway.lab.guard import Guard
 LOOPBACKS: Final = {"iptables": (socket.AF_INET, "127.0.0.1"), "ip6tables": (socket.AF_INET6, "::1")}
 
 
-class Blackhole:
+class PortBlackhole:
     """Around one local port, in both directions: nobody hears a word from there, not even that it is gone."""
 
     def __init__(self, port: int, guard: Guard) -> None:
@@ -21,7 +21,7 @@ class Blackhole:
     def dig(self) -> bool:
         """False, and nothing is changed, if the machine does not allow it."""
         for tool, (family, address) in LOOPBACKS.items():
-            if is_open(family, address, self.port) and not self._drop(tool):
+            if is_open(family, address, self.port) and not self._block(tool):
                 self.fill()
                 return False
         return bool(self.rules)
@@ -29,10 +29,10 @@ class Blackhole:
     def fill(self) -> None:
         for rule in self.rules:
             subprocess.run(rule, check=False, capture_output=True)
-            self.guard.forget_rule(rule)
+            self.guard.unregister_rule(rule)
         self.rules = []
 
-    def _drop(self, tool: str) -> bool:
+    def _block(self, tool: str) -> bool:
         program = shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin")
         if program is None:
             return False
@@ -42,7 +42,7 @@ class Blackhole:
             self.guard.watch_rule(undo)
             done = subprocess.run([program, "-w", "-I", *rule], check=False, capture_output=True)
             if done.returncode != 0:
-                self.guard.forget_rule(undo)
+                self.guard.unregister_rule(undo)
                 return False
             self.rules.append(undo)
         return True

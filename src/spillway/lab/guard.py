@@ -42,7 +42,7 @@ class Guard:
         """`command` takes it back."""
         self._tell({"rule": command})
 
-    def forget_rule(self, command: list[str]) -> None:
+    def unregister_rule(self, command: list[str]) -> None:
         self._tell({"lifted": command})
 
     def watch_directory(self, path: Path) -> None:

@@ -73,7 +73,7 @@ class Process:
             data += part
         return data.decode()
 
-    def say(self) -> None:
+    def send_go(self) -> None:
         """The word it waits for."""
         child = self._child
         if child is not None and child.stdin is not None and child.poll() is None:
@@ -129,7 +129,7 @@ def free_port() -> int:
     raise LabError(f"no port from {PORTS[0]} to {PORTS[-1]} is free")
 
 
-class Broker(Process):
+class LabBroker(Process):
     """One namespace: the same process that a user starts, on the same port in every life."""
 
     def __init__(self, name: str, directory: Path, entities: list[str], guard: Guard) -> None:

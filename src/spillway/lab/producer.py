@@ -32,7 +32,7 @@ TOLD: Final = ("suspected", "failed-over", "recovered", "entity-failed", "pinged
                "syphon-dead-lettered", "syphon-interrupted")  # fmt: skip
 
 
-class Paired:
+class ProducerPair:
     """The two factories of a process, from its spec."""
 
     def __init__(self, spec: dict[str, Any], history: History) -> None:
@@ -113,7 +113,7 @@ class Producer:
 
 async def run(spec: dict[str, Any]) -> None:
     history = History(Path(spec["directory"]), spec["name"])
-    paired = Paired(spec, history)
+    paired = ProducerPair(spec, history)
     await paired.pair(enable_syphon=False)
     sender = paired.primary.create_message_sender(spec["path"])
     print("ready", flush=True)

@@ -54,7 +54,7 @@ JUDGED: Final = (
 
 
 @dataclass(frozen=True)
-class Part:
+class ScenarioPart:
     """One scenario: what the verdict found, and when it happened."""
 
     found: dict[str, Any]
@@ -64,7 +64,9 @@ class Part:
     pages: Pages | None = None  # what the jobs on Spark made of it
 
     @classmethod
-    def of(cls, found: dict[str, Any], scenario: Scenario, directory: Path, made: Pages | None = None) -> "Part":
+    def of(
+        cls, found: dict[str, Any], scenario: Scenario, directory: Path, made: Pages | None = None
+    ) -> "ScenarioPart":
         return cls(found, scenario.about, senders_of(scenario), read_timeline(read_lines(directory)), made)
 
 
@@ -78,7 +80,7 @@ def senders_of(scenario: Scenario) -> str:
     return f"The senders fail over {tolerated}, and then ping the primary every second; {held}."
 
 
-def write_report(path: Path, parts: list[Part], sending: str, now: datetime.datetime | None = None) -> None:
+def write_report(path: Path, parts: list[ScenarioPart], sending: str, now: datetime.datetime | None = None) -> None:
     """`sending`: what was sent, in words. The file appears whole or not at all."""
     now = now or datetime.datetime.now(datetime.UTC)
     page = document(
@@ -87,7 +89,7 @@ def write_report(path: Path, parts: list[Part], sending: str, now: datetime.date
         head(sending, now),
         banner(parts),
         overview(parts) if len(parts) > 1 else None,
-        [told(part) for part in parts],
+        [story(part) for part in parts],
         tag("section", soft(JUDGED)),
     )
     write_page(path, page)
@@ -104,7 +106,7 @@ def head(sending: str, now: datetime.datetime) -> Markup:
     )
 
 
-def banner(parts: list[Part]) -> Markup:
+def banner(parts: list[ScenarioPart]) -> Markup:
     """The verdict first."""
     lost = sum(part.found["lost"] for part in parts)
     acknowledged = sum(part.found["acknowledged"] for part in parts)
@@ -123,12 +125,12 @@ def banner(parts: list[Part]) -> Markup:
     return verdict(title, words, *problems, is_bad=True)
 
 
-def overview(parts: list[Part]) -> Markup:
+def overview(parts: list[ScenarioPart]) -> Markup:
     titles = ("acknowledged", "diverted", "delivered", "twice", "lost", "to fail over", "to return", "")
     return table((Column("outage", TEXT), *titles), [overview_row(part) for part in parts])
 
 
-def overview_row(part: Part) -> list[Content]:
+def overview_row(part: ScenarioPart) -> list[Content]:
     found = part.found
     keys = ("acknowledged", "diverted", "delivered", "duplicated", "lost", "failover_s", "return_s")
     is_broken = bool(found["problems"])
@@ -137,7 +139,7 @@ def overview_row(part: Part) -> list[Content]:
     return [tag("a", name, href=f"#{name}"), *(shown(key, found[key]) for key in keys), end]
 
 
-def told(part: Part) -> Markup:
+def story(part: ScenarioPart) -> Markup:
     found = part.found
     moments = what_happened(found, part.about, part.timeline)
     story = [tag("li", tag("time", f"{at_s:.1f} s"), tag("span", text)) for at_s, text in moments]
@@ -178,7 +180,7 @@ def shown(key: str, value: float | None) -> str | None:
     return f"{value:.1f} s" if key.endswith("_s") else f"{value:,}"
 
 
-def cost(part: Part) -> Markup | None:
+def cost(part: ScenarioPart) -> Markup | None:
     """The cost in operations: what a cloud would charge for."""
     ledgers = part.timeline.ledgers
     if not ledgers:

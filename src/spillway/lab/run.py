@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from spillway.lab.afterwards import count_stored, keep_ledger, note_ledgers, note_left
+from spillway.lab.afterwards import count_stored, note_ledgers, note_left, save_ledger
 from spillway.lab.guard import Guard
 from spillway.lab.histories import BEGINS, FAULT, MENDED, MENDING, NOTE, UNCLEAN, History, Tail
-from spillway.lab.processes import END_S, Broker, Client, LabError
+from spillway.lab.processes import END_S, Client, LabBroker, LabError
 from spillway.lab.scenarios import DIVERTED_SHARE, Scenario
 from spillway.lab.spark import SparkHost
 from spillway.lab.verdict import EXPECTED_FILE, SECONDARY, VERDICT_FILE, Expected
@@ -73,8 +73,8 @@ class Lab:
         self.spark = spark
         self.events = directory / "events"
         self.path = PATH
-        self.primary = Broker(PRIMARY, directory, ["--config", str(self._config())], guard)
-        self.secondary = Broker(SECONDARY, directory, [], guard)
+        self.primary = LabBroker(PRIMARY, directory, ["--config", str(self._config())], guard)
+        self.secondary = LabBroker(SECONDARY, directory, [], guard)
         self.history = History(directory, "lab")
         self.tail = Tail(directory)
         self.producers: list[Client] = []
@@ -136,7 +136,7 @@ class Lab:
             brokers = [self.primary, self.secondary]
             note_ledgers(brokers, self.history)
             for broker in brokers:
-                keep_ledger(broker, self.ledger_of(broker))
+                save_ledger(broker, self.ledger_of(broker))
             note_left([(self.primary, PATH), *((self.secondary, path) for path in self.backlog_paths)], self.history)
         finally:
             for process in (*self.clients, self.primary, self.secondary):
@@ -152,7 +152,7 @@ class Lab:
         spec = {"directory": str(self.directory), "events": str(self.events), "ledgers": ledgers}
         return self.spark.report({**spec, "name": self.pairing_name, "primary": PRIMARY})
 
-    def ledger_of(self, broker: Broker) -> Path:
+    def ledger_of(self, broker: LabBroker) -> Path:
         """Where its rows are kept for the jobs."""
         return self.directory / "ledgers" / broker.name
 
@@ -207,7 +207,7 @@ class Lab:
     def _send_through_outage(self) -> None:
         wanted = self.settings.messages
         for producer in self.producers:
-            producer.say()
+            producer.send_go()
         self._enter("sending, all is well")
         self._until(lambda counts: counts["acknowledged"] >= wanted * FAULT_FROM)
         self.is_outage = True
@@ -241,7 +241,7 @@ class Lab:
         moved_s = time.monotonic()
         while time.monotonic() - moved_s < (HOME_STALLED_S if self.spark is None else SPARK_STALLED_S):
             stored = count_stored([self.primary, self.secondary])
-            counts = self._look()
+            counts = self._refresh()
             if stored == 0 and not self.tail.away:
                 return
             now = (stored, len(self.tail.away), *counts.values())
@@ -255,7 +255,7 @@ class Lab:
         if self.spark is not None:
             self.spark.stop()
         for client in self.clients:
-            client.say()
+            client.send_go()
         for client in self.clients:
             if (how := client.how_it_ended(END_S)) is not None:
                 self.history.write(UNCLEAN, text=how)
@@ -297,7 +297,7 @@ class Lab:
         """Look every now and then, as long as something goes on."""
         moved_s = time.monotonic()
         before = ""
-        while not is_reached(self._look()):
+        while not is_reached(self._refresh()):
             now = str(self.tail.counts)
             if now != before:
                 before, moved_s = now, time.monotonic()
@@ -306,7 +306,7 @@ class Lab:
             self._check_clients()
             time.sleep(LOOK_S)
 
-    def _look(self) -> dict[str, int]:
+    def _refresh(self) -> dict[str, int]:
         self.tail.update()
         self._show()
         return self.tail.counts

@@ -9,10 +9,10 @@ import time
 from typing import Any, ClassVar, Final, Literal, Protocol
 
 from spillway.client.faults import Fault, RemoteFaults
-from spillway.lab.firewall import Blackhole as Rules
+from spillway.lab.firewall import PortBlackhole as Rules
 from spillway.lab.guard import Guard
 from spillway.lab.histories import BEGINS, MENDED, Tail
-from spillway.lab.processes import Broker, LabError
+from spillway.lab.processes import LabBroker, LabError
 
 # A primary that does not answer takes 0.6 of a call's time. The rest must do to connect to the secondary for the first
 # time, on a machine on which everybody is busy.
@@ -23,8 +23,8 @@ DIVERTED_SHARE: Final = 0.3  # of all messages, that must at least have been div
 class Ground(Protocol):
     """Where a scenario plays: what it may do something to."""
 
-    primary: Broker
-    secondary: Broker
+    primary: LabBroker
+    secondary: LabBroker
     guard: Guard
     tail: Tail
     path: str  # of the queue that is sent to
@@ -147,7 +147,7 @@ class DisabledEntity(Scenario):
         set_status(lab.primary, [lab.path], "Active")
 
 
-def set_status(broker: Broker, paths: list[str], status: str) -> None:
+def set_status(broker: LabBroker, paths: list[str], status: str) -> None:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
     with ServiceBusAdministrationClient.from_connection_string(

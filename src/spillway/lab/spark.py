@@ -93,10 +93,10 @@ class SparkHost(Process):
                 return
             self._unread += part
             *lines, self._unread = self._unread.split(b"\n")
-            self._take([json.loads(line) for line in lines])
+            self._accept([json.loads(line) for line in lines])
             wait_s = 0.0
 
-    def _take(self, answers: list[dict[str, Any]]) -> None:
+    def _accept(self, answers: list[dict[str, Any]]) -> None:
         for answer in answers:
             if answer["is"] == "failed":
                 raise LabError(answer["why"])

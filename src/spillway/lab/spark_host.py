@@ -54,7 +54,7 @@ class Host:
         settings = {**SETTINGS, "spark.local.dir": str(local), "spark.sql.warehouse.dir": str(local / "warehouse")}
         self.spark = build_session("spillway lab", config=settings)
         self.answers = answers
-        self.job: syphon.Syphon | None = None
+        self.job: syphon.SyphonRun | None = None
         self.work: threading.Thread | None = None
         self.history: History | None = None
         self.failure = ""
@@ -88,11 +88,11 @@ class Host:
             on_event=self.note,
         )
         self.failure = ""
-        self.job = syphon.Syphon(self.spark, config)
+        self.job = syphon.SyphonRun(self.spark, config)
         self.work = threading.Thread(target=self.syphon, args=(self.job,), name="syphon")
         self.work.start()
 
-    def syphon(self, job: syphon.Syphon) -> None:
+    def syphon(self, job: syphon.SyphonRun) -> None:
         try:
             say_on_stderr(syphon.text_of(job.run()))
         except Exception as error:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from spillway.lab.histories import History
-from spillway.lab.producer import Paired
+from spillway.lab.producer import ProducerPair
 
 
 async def run(spec: dict[str, Any]) -> None:
-    paired = Paired(spec, History(Path(spec["directory"]), spec["name"]))
+    paired = ProducerPair(spec, History(Path(spec["directory"]), spec["name"]))
     await paired.pair(enable_syphon=True)
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)

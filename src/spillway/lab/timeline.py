@@ -47,7 +47,7 @@ class Timeline:
     notes: list[tuple[float, str]] = field(default_factory=list)
 
 
-class _Reading:
+class _TimelineReading:
     def __init__(self) -> None:
         self.slots: dict[str, Counter[int]] = defaultdict(Counter)  # series: slot of the clock: count
         self.changes: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -64,7 +64,7 @@ class _Reading:
         self.first[series] = min(self.first.get(series, at), at)
         self.last[series] = max(self.last.get(series, at), at)
 
-    def take(self, line: dict[str, Any]) -> None:
+    def accept(self, line: dict[str, Any]) -> None:
         op = line["op"]
         if op == SEND:
             self.count(ACKNOWLEDGED if line["res"] == OK else FAILED, line["t"])
@@ -93,9 +93,9 @@ class _Reading:
 
 
 def read_timeline(lines: Iterable[dict[str, Any]]) -> Timeline:
-    reading = _Reading()
+    reading = _TimelineReading()
     for line in lines:
-        reading.take(line)
+        reading.accept(line)
     begun = reading.first.get("begun", min(reading.first.values(), default=0))
     end = max([begun + NS, *reading.last.values(), *(at for at, _ in reading.faults)])
     length_s = (end - begun) / NS

@@ -92,7 +92,7 @@ class Judge:
         self.ledgers: dict[str, Counter[str]] = {}
         self.unclean: list[str] = []  # how processes ended that did not end as they should
 
-    def take(self, lines: Iterable[dict[str, Any]]) -> None:
+    def accept(self, lines: Iterable[dict[str, Any]]) -> None:
         for line in lines:
             op = line["op"]
             if op == DELIVERED:
@@ -272,7 +272,7 @@ def main() -> int:
     directory = Path(sys.argv[1])
     expected = Expected(**json.loads((directory / EXPECTED_FILE).read_text()))
     judge = Judge()
-    judge.take(read_lines(directory))
+    judge.accept(read_lines(directory))
     found = judge.judge(expected)
     print(json.dumps(asdict(found)))
     return 1 if found.problems else 0

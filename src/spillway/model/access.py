@@ -216,7 +216,7 @@ class AccessBook:
         """From now on the scope has these rules and no others."""
         before = self.by_scope.pop(scope, None)
         if before is not None:
-            self._forget(scope, before)
+            self._unregister(scope, before)
         after = {rule.name.lower(): rule for rule in rules}
         if after:
             self.by_scope[scope] = after
@@ -230,7 +230,7 @@ class AccessBook:
                 self.revision += 1
                 return
 
-    def _forget(self, scope: str, rules: dict[str, AccessRule]) -> None:
+    def _unregister(self, scope: str, rules: dict[str, AccessRule]) -> None:
         for name, rule in rules.items():
             self.name_counts[name] -= 1
             if self.name_counts[name] == 0:

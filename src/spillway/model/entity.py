@@ -173,7 +173,7 @@ class EntitySettings:
     def may_receive(self) -> bool:
         return self.status == STATUS_ACTIVE or self.status == STATUS_SEND_DISABLED
 
-    def keep_unsaid_of(self, other: "EntitySettings") -> None:
+    def retain_unconfigured_of(self, other: "EntitySettings") -> None:
         """What a Config.json cannot express stays as it is, whoever set it."""
         self.dead_letter_on_filter_error = other.dead_letter_on_filter_error
         self.is_partitioned = other.is_partitioned

@@ -234,7 +234,7 @@ def fault_from_plain(values: dict[str, object]) -> Fault:
     )
 
 
-PLANTED: Final = "planted"
+INJECTED: Final = "planted"
 SPENT: Final = "spent"  # it has befallen as many as it should
 ENDED: Final = "ended"  # its time is up
 
@@ -267,7 +267,7 @@ def report_from_plain(values: dict[str, object]) -> FaultReport:
     return FaultReport(
         _number(values, "number"),
         fault_from_plain({name: value for name, value in values.items() if name not in own}),
-        _text(values, "state", PLANTED),
+        _text(values, "state", INJECTED),
         _number(values, "tried"),
         _number(values, "hit"),
         _number(values, "ends_ms"),

@@ -160,7 +160,7 @@ class Tally:
             self.others[kind] = count
         count.add(operations, units, size_bytes)
 
-    def take(self, rows: list[LedgerRow]) -> None:
+    def drain(self, rows: list[LedgerRow]) -> None:
         """Make rows of it, and begin anew."""
         minute = self.minute
         path = self.path

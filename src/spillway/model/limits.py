@@ -123,7 +123,7 @@ DISK_BALLAST_BYTES: Final = 32 * MIB  # of the reserve, in a file: given up when
 
 # -- connections of a namespace ------------------------------------------------------------------------------
 CONNECTIONS_MAX: Final = 5_000  # Azure: concurrent AMQP connections
-GUESTS_MAX: Final = 1_000  # those of them that have shown no token yet: ours
+PENDING_CONNECTIONS_MAX: Final = 1_000  # those of them that have shown no token yet: ours
 
 # -- one connection --------------------------------------------------------------------------------------------
 FRAME_BYTES_MAX: Final = 64 * KIB
@@ -135,10 +135,10 @@ UNSETTLED_PER_LINK_MAX: Final = 100_000  # messages locked by one receiver
 IDLE_TIMEOUT_MS: Final = 240_000
 HEADER_TIMEOUT_MS: Final = 5_000  # a socket that says nothing
 TOKEN_TIMEOUT_MS: Final = 20_000  # a connection without a valid token (Azure's rule)
-# Before its first good token. A client needs some ten frames; what a stranger costs must be less than what it sends.
-STRANGER_FRAMES_PER_SECOND: Final = 100
-STRANGER_FRAME_WEIGHT: Final = 8  # a frame of a stranger may be a token: as much work as so many others
-STRANGER_UNREAD_BYTES_MAX: Final = 32 * KIB  # received faster than that allows
+# Before its first good token. A client needs some ten frames; one without a token must cost less than what it sends.
+UNAUTHENTICATED_FRAMES_PER_SECOND: Final = 100
+UNAUTHENTICATED_FRAME_WEIGHT: Final = 8  # a frame of such a client may be a token: as much work as so many others
+UNAUTHENTICATED_UNREAD_BYTES_MAX: Final = 32 * KIB  # received faster than that allows
 BAD_TOKENS_MAX: Final = 5  # then the connection ends
 # So much later, while what is asked meanwhile is answered: JavaScript's process ends if a token has no answer.
 BAD_TOKENS_GRACE_MS: Final = 2_000
@@ -147,7 +147,7 @@ PARTIAL_BYTES_MAX: Final = 32 * MIB  # of unfinished deliveries of several frame
 # All that is held for clients beyond the turn it came in, of the process; a quarter of `memory-mb` where that is set.
 HELD_BYTES_MAX: Final = 1_024 * MIB
 CONNECTION_HELD_BYTES_MAX: Final = 128 * MIB  # of one connection, and never more than half of all
-STRANGER_HELD_BYTES_MAX: Final = 256 * KIB  # of one that has shown no token
+UNAUTHENTICATED_HELD_BYTES_MAX: Final = 256 * KIB  # of one that has shown no token
 CONNECTION_BYTES: Final = 8 * KIB  # what a connection takes by being there
 TLS_BYTES: Final = 64 * KIB  # and what TLS adds
 LINK_CREDIT: Final = 1_000  # what a sender is granted, topped up at half

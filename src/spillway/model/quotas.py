@@ -22,7 +22,7 @@ class Quotas:
         self.store_mb: int = NO_LIMIT
         # Over one of these it is refused as quota exceeded.
         self.connections: int = limits.CONNECTIONS_MAX
-        self.connections_without_token: int = limits.GUESTS_MAX
+        self.connections_without_token: int = limits.PENDING_CONNECTIONS_MAX
         self.connects_per_second: int = NO_LIMIT
         self.frames_per_second: int = NO_LIMIT
         self.sessions_per_connection: int = limits.CHANNEL_MAX + 1

@@ -241,9 +241,9 @@ class Turn:
         self.groups.append(group)
 
     def is_empty(self) -> bool:
-        return not self.is_waited_for() and not self.ledger and not self.tallies and self.seals_before == 0
+        return not self.needs_ack() and not self.ledger and not self.tallies and self.seals_before == 0
 
-    def is_waited_for(self) -> bool:
+    def needs_ack(self) -> bool:
         """Whether what was decided may be said only when this is durable. Nobody waits for the ledger."""
         return bool(self.groups) or bool(self.counters)
 
@@ -308,7 +308,7 @@ class LoadFrom(Query):
     """Messages from `sequence_number` on, by sequence number: browsing; of one session if it is given.
 
     In any state but hidden. If many of other sessions lie between, the answer is cut before it is full, or before it
-    has any: ask again behind `Rows.looked_upto`.
+    has any: ask again behind `Rows.read_upto`.
     """
 
     def __init__(
@@ -461,7 +461,7 @@ class Rows:
     def __init__(self, messages: list[StoredMessage]) -> None:
         self.messages = messages
         self.is_cut = False  # more rows would have matched, or may: stopped by count, bytes, or rows looked at
-        self.looked_upto = 0  # the number of the last row that was looked at, answered or not
+        self.read_upto = 0  # the number of the last row that was looked at, answered or not
         self.next_ms = 0  # LoadDue, LoadExpired, LoadOldIds: the earliest time of what was not answered, NEVER if none
         self.sessions: list[SessionRow] = []
         self.ledger: list[LedgerRow] = []

@@ -74,7 +74,7 @@ class TextPlanes:
             self.places[char] = places
         return places
 
-    def take_grains(self) -> int:
+    def drain_grains(self) -> int:
         grains = self.grains
         self.grains = 0
         return grains
@@ -107,7 +107,7 @@ class TextMemory:
         self.last = planes
         return planes
 
-    def keep_answer(self, text: str, pattern: str, escape: str, is_like: bool) -> None:
+    def store_answer(self, text: str, pattern: str, escape: str, is_like: bool) -> None:
         if len(self.answers) >= ANSWERS_MAX:
             self.answers.clear()
         self.answers[(text, pattern, escape)] = is_like

@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Access:
+class NamespaceAccess:
     """Kept beside the SDK's client for the syphon, which speaks to the namespace by itself. No secret in its repr."""
 
     host: str

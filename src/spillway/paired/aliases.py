@@ -54,7 +54,7 @@ def refuse_aliases(raw: AmqpAnnotatedMessage) -> None:
             raise ValueError(f"application_properties: '{name}' is the name of a property that pairing uses; rename it")
 
 
-class Batch:
+class OutgoingBatch:
     """Messages that go together. `encoded` has them as the SDK sends them, if they are several."""
 
     def __init__(self, messages: list[Outgoing], encoded: ServiceBusMessageBatch | None, is_too_large: bool) -> None:
@@ -63,7 +63,7 @@ class Batch:
         self.is_too_large = is_too_large  # one message, larger than a batch may be
 
 
-def for_backlog(messages: Sequence[Outgoing], path: str, due: datetime.datetime | None) -> list[Batch]:
+def for_backlog(messages: Sequence[Outgoing], path: str, due: datetime.datetime | None) -> list[OutgoingBatch]:
     """Copies in batches that a backlog queue takes, in order; the messages are left as they are.
 
     `ValueError` for what its own entity would refuse, `MessageSizeExceededError` for what its aliases make too large.
@@ -191,23 +191,23 @@ def _properties(raw: AmqpAnnotatedMessage, *, clears_times: bool) -> AmqpMessage
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def _split(messages: Sequence[AmqpAnnotatedMessage]) -> list[Batch]:
+def _split(messages: Sequence[AmqpAnnotatedMessage]) -> list[OutgoingBatch]:
     """The messages in batches that fit, in order. What is too large even alone is a batch that says so."""
     if len(messages) == 1 and is_surely_small(messages[0]):
-        return [Batch([messages[0]], None, False)]
-    batches: list[Batch] = []
+        return [OutgoingBatch([messages[0]], None, False)]
+    batches: list[OutgoingBatch] = []
     for message in messages:
         if not (batches and _added(batches[-1], message)):
-            batches.append(Batch([], ServiceBusMessageBatch(max_size_in_bytes=BATCH_BYTES_MAX), False))
+            batches.append(OutgoingBatch([], ServiceBusMessageBatch(max_size_in_bytes=BATCH_BYTES_MAX), False))
             if not _added(batches[-1], message):
-                batches[-1] = Batch([message], None, True)
+                batches[-1] = OutgoingBatch([message], None, True)
     for batch in batches:
         if len(batch.messages) == 1:
             batch.encoded = None  # alone it needs no envelope
     return batches
 
 
-def _added(batch: Batch, message: AmqpAnnotatedMessage) -> bool:
+def _added(batch: OutgoingBatch, message: AmqpAnnotatedMessage) -> bool:
     if batch.encoded is None:
         return False
     try:

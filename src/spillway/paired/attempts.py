@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from spillway.paired import events
 from spillway.paired.errors import MessagingError, PairingError
 from spillway.paired.lifetime import Partners
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 from spillway.paired.options import SendAvailabilityPairedNamespaceOptions
 from spillway.paired.pairing import Pairing, PairingSlot
 from spillway.paired.preflight import prepare, refuse_pair
 from spillway.paired.shutdown import end
 
 if TYPE_CHECKING:
-    from spillway.syphon.standing import Syphon
+    from spillway.syphon.standing import StandingSyphon
 
 FIRST_PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 60.0  # between two attempts in the background
@@ -31,7 +31,7 @@ State = Literal["unpaired", "pairing", "paired"]
 class Attempts:
     """Attempts to pair one factory, of which one is under way at a time. `error` is why the last one failed."""
 
-    def __init__(self, primary: Namespace, slot: PairingSlot) -> None:
+    def __init__(self, primary: FactoryNamespace, slot: PairingSlot) -> None:
         self.primary = primary
         self.slot = slot
         self.error: BaseException | None = None
@@ -112,7 +112,7 @@ class Attempts:
         self.error = None
         self._set(pairing, syphon, options)
 
-    async def _make(self, options: SendAvailabilityPairedNamespaceOptions) -> "tuple[Pairing, Syphon | None]":
+    async def _make(self, options: SendAvailabilityPairedNamespaceOptions) -> "tuple[Pairing, StandingSyphon | None]":
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.primary.operation_timeout_s
         options.messaging_factory.check_open()
@@ -131,7 +131,9 @@ class Attempts:
             self.primary.check_open()
         return pairing, syphon
 
-    def _set(self, pairing: Pairing, syphon: "Syphon | None", options: SendAvailabilityPairedNamespaceOptions) -> None:
+    def _set(
+        self, pairing: Pairing, syphon: "StandingSyphon | None", options: SendAvailabilityPairedNamespaceOptions
+    ) -> None:
         primary, secondary = self.primary, options.messaging_factory
         assert self.slot.pairing is None, "a factory has one partner"
         assert not primary.is_closed, "what is closed is not paired"

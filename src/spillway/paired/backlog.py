@@ -87,7 +87,7 @@ class Rotation:
                 together.setdefault(str(queue.cause), []).append(queue.path)
         return "; ".join(f"{', '.join(paths)}: {cause}" for cause, paths in together.items())
 
-    def take_out(self, queue: BacklogQueue, cause: BaseException, now_s: float) -> bool:
+    def remove(self, queue: BacklogQueue, cause: BaseException, now_s: float) -> bool:
         """Whether it was in rotation until now."""
         was_in = queue.out_until_s <= now_s
         queue.out_until_s = now_s + self.cool_down_s

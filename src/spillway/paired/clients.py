@@ -6,7 +6,7 @@ from typing import Any
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 from spillway.paired.pairing import PairingSlot
 from spillway.paired.sender import MessageSender
 
@@ -19,7 +19,11 @@ class QueueClient(MessageSender):
     """Sends to a queue and receives from it: with the SDK's own receiver, on the primary (contract B5)."""
 
     def __init__(
-        self, primary: Namespace, slot: PairingSlot, path: str, make_receiver: Callable[[str], ServiceBusReceiver]
+        self,
+        primary: FactoryNamespace,
+        slot: PairingSlot,
+        path: str,
+        make_receiver: Callable[[str], ServiceBusReceiver],
     ) -> None:
         super().__init__(primary, slot, path)
         self._make_receiver = make_receiver

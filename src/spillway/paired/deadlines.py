@@ -46,10 +46,10 @@ class Deadlines:
     def _set_timer(self, at_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._check)
         self._timer_s = at_s
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         assert self._timer is not None, "only the timer calls this"
         now_s = max(asyncio.get_running_loop().time(), self._timer_s)  # a timer may come a moment early
         self._timer = None

@@ -13,18 +13,18 @@ from typing import Final
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from spillway.model.failures import Blame
-from spillway.paired.aliases import Batch, for_backlog
+from spillway.paired.aliases import OutgoingBatch, for_backlog
 from spillway.paired.backlog import BacklogQueue
 from spillway.paired.errors import BacklogUnavailableError, EntityFailed, wrapped
 from spillway.paired.failover import Route, State
 from spillway.paired.ledger import SCHEDULE, SEND
 from spillway.paired.messages import any_without_session, body_bytes, raw_of
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 from spillway.paired.pairing import Pairing, PairingSlot
-from spillway.paired.plan import Again, NoBacklog, Plan, Raise, Step
+from spillway.paired.plan import Again, NoBacklog, Raise, SendPlan, Step
 from spillway.paired.pool import SenderPool, SendFailed
 from spillway.paired.requests import SendRequest
-from spillway.paired.watch import Watch
+from spillway.paired.watch import PrimaryWatch
 
 ERROR_CHARS_MAX: Final = 1_000
 
@@ -32,11 +32,11 @@ ERROR_CHARS_MAX: Final = 1_000
 class Delivery:
     """The delivery of messages to one entity, for one sender."""
 
-    def __init__(self, primary: Namespace, slot: PairingSlot, path: str) -> None:
+    def __init__(self, primary: FactoryNamespace, slot: PairingSlot, path: str) -> None:
         self.primary = primary
         self.slot = slot
         self.path = path
-        self.watch: Watch | None = None  # once the factory is paired
+        self.watch: PrimaryWatch | None = None  # once the factory is paired
         self._pool: SenderPool | None = None
         self._queue: BacklogQueue | None = None  # its own, chosen at random (contract D14)
         self._choose_queue()
@@ -52,7 +52,7 @@ class Delivery:
         watch = self.watch or self._begin_watch()
         plan = self._plan(watch, asyncio.get_running_loop().time(), timeout_s)
         bound, count, size_bytes = self.primary.in_flight, len(request.messages), request.size_bytes
-        batches: deque[Batch] = deque()  # what is left, as it goes to the backlog
+        batches: deque[OutgoingBatch] = deque()  # what is left, as it goes to the backlog
         failed: SendFailed | None = None  # the last failure
         cause: Exception | None = None  # the last that is not about the time alone
         with self.primary.calls.limit(math.inf):
@@ -79,7 +79,7 @@ class Delivery:
     # -- the primary ----------------------------------------------------------------------------------------------
 
     async def _try_primary(
-        self, request: SendRequest, plan: Plan, watch: Watch | None
+        self, request: SendRequest, plan: SendPlan, watch: PrimaryWatch | None
     ) -> tuple[Step | None, SendFailed | None]:
         loop = asyncio.get_running_loop()
         until_s = plan.primary_until_s(loop.time())
@@ -117,7 +117,7 @@ class Delivery:
 
     # -- the backlog ----------------------------------------------------------------------------------------------
 
-    def _batches(self, request: SendRequest, watch: Watch) -> list[Batch]:
+    def _batches(self, request: SendRequest, watch: PrimaryWatch) -> list[OutgoingBatch]:
         refusal = watch.session_refusal
         if refusal is not None and any_without_session(request.messages):  # it would not take them when it is back
             raise self._raised(SendFailed(refusal, self.primary.judge(refusal)), None)
@@ -132,9 +132,9 @@ class Delivery:
     async def _try_backlog(
         self,
         request: SendRequest,
-        plan: Plan,
-        watch: Watch | None,
-        batches: deque[Batch],
+        plan: SendPlan,
+        watch: PrimaryWatch | None,
+        batches: deque[OutgoingBatch],
         before: SendFailed | None,
     ) -> tuple[Step | None, SendFailed | None]:
         """Send one batch to one backlog queue."""
@@ -167,7 +167,7 @@ class Delivery:
         self._stored(request, batches.popleft(), queue, pairing)
         return None, None
 
-    def _stored(self, request: SendRequest, batch: Batch, queue: BacklogQueue, pairing: Pairing) -> None:
+    def _stored(self, request: SendRequest, batch: OutgoingBatch, queue: BacklogQueue, pairing: Pairing) -> None:
         for message in batch.messages:
             pairing.secondary.ledger.count(queue.path, SEND, body_bytes(raw_of(message)))
         pairing.backlog_took(queue, len(batch.messages), self.path)
@@ -181,23 +181,23 @@ class Delivery:
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
-    def _begin_watch(self) -> Watch | None:
+    def _begin_watch(self) -> PrimaryWatch | None:
         if self.slot.pairing is not None:
             self.watch = self.slot.pairing.watch(self.path)
         return self.watch
 
-    def _plan(self, watch: Watch | None, now_s: float, timeout_s: float | None) -> Plan:
+    def _plan(self, watch: PrimaryWatch | None, now_s: float, timeout_s: float | None) -> SendPlan:
         """A call that is held must be able to see the end of the interval."""
         operation_timeout_s = self.primary.operation_timeout_s
         if watch is None:
-            return Plan(now_s, now_s + (timeout_s or operation_timeout_s), operation_timeout_s, False, False)
+            return SendPlan(now_s, now_s + (timeout_s or operation_timeout_s), operation_timeout_s, False, False)
         interval_s = watch.machine.interval_s
         is_held = watch.options.pending == "hold"
         allowed_s = timeout_s or operation_timeout_s + (interval_s if is_held else 0.0)
         may_divert = is_held or interval_s <= 0 or watch.machine.is_on_trial
-        return Plan(now_s, now_s + allowed_s, operation_timeout_s, may_divert, is_held)
+        return SendPlan(now_s, now_s + allowed_s, operation_timeout_s, may_divert, is_held)
 
-    async def _wait(self, step: Again, watch: Watch | None, route: Route) -> None:
+    async def _wait(self, step: Again, watch: PrimaryWatch | None, route: Route) -> None:
         """Until then, or until something has changed. Who is throttled waits all that time (contract D7, I6), unless
         the other side would take it, or the factory is closed."""
         loop = asyncio.get_running_loop()
@@ -231,7 +231,7 @@ class Delivery:
         self,
         step: Raise | NoBacklog,
         request: SendRequest,
-        watch: Watch | None,
+        watch: PrimaryWatch | None,
         failed: SendFailed | None,
         cause: Exception | None,
     ) -> Exception:
@@ -248,7 +248,7 @@ class Delivery:
             error.__cause__ = cause if is_time_up else failed.error
         return error
 
-    def _entity_failed(self, request: SendRequest, watch: Watch | None) -> EntityFailed:
+    def _entity_failed(self, request: SendRequest, watch: PrimaryWatch | None) -> EntityFailed:
         assert watch is not None, "who is not paired has one way"
         error = EntityFailed(
             f"'{self.path}' is unavailable and waiting does not bring it back: {watch.machine.cause}. "
@@ -259,7 +259,7 @@ class Delivery:
         return error
 
     def _no_backlog(
-        self, request: SendRequest, watch: Watch | None, cause: Exception | None
+        self, request: SendRequest, watch: PrimaryWatch | None, cause: Exception | None
     ) -> BacklogUnavailableError:
         assert watch is not None and self.slot.pairing is not None, "who is not paired has one way"
         causes = self.slot.pairing.rotation.causes() or str(cause or "there are none")

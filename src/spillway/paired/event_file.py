@@ -181,12 +181,12 @@ class EventFile:
                 if not self._is_behind() and not self._ending.is_set():
                     self._ready.wait(SUM_S)
                 is_last = self._ending.is_set()
-                self._unwritten += self._take()
+                self._unwritten += self._drain()
             is_written = self._write()
             if not is_written:
                 self._ending.wait(RETRY_S)
             if is_last and not (is_written and self._has_more()):
-                self._let_go()
+                self._release()
                 return
 
     def _is_behind(self) -> bool:
@@ -197,7 +197,7 @@ class EventFile:
         with self._ready:
             return self._is_behind() or bool(self._sums)
 
-    def _take(self) -> list[dict[str, Any]]:
+    def _drain(self) -> list[dict[str, Any]]:
         """What waits, in the order in which it happened, as far as there is room: sums go on summing up."""
         taken, self._lines = self._lines, []
         room = self.buffer_max - len(self._unwritten) - len(taken)
@@ -226,7 +226,7 @@ class EventFile:
             if not self._is_faulty:
                 log.warning("event=events-not-written directory=%s error=%s: %s", self.directory, _kind(error), error)
             self._is_faulty = True
-            self._let_go()
+            self._release()
             return False
         if self._is_faulty:
             log.info("event=events-written-again directory=%s", self.directory)
@@ -235,7 +235,7 @@ class EventFile:
 
     def _append(self, day: str, data: bytes) -> None:
         if self._file is None or self._file[0] != day:
-            self._let_go()
+            self._release()
             folder = self.directory / f"day={day}"
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{_safe(self.namespace)}.{self.process}{SUFFIX}"
@@ -250,7 +250,7 @@ class EventFile:
         self._is_torn = False
         os.fsync(descriptor)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._file is not None:
             with contextlib.suppress(OSError):
                 os.close(self._file[1])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from spillway.paired import parameters
-from spillway.paired.access import Access
+from spillway.paired.access import NamespaceAccess
 from spillway.paired.attempts import Attempts, State
 from spillway.paired.clients import QueueClient, TopicClient
 from spillway.paired.endpoints import host_of
@@ -21,7 +21,7 @@ from spillway.paired.namespace import (
     IN_FLIGHT_MAX,
     OPERATION_TIMEOUT_S,
     SENDERS_PER_ENTITY,
-    Namespace,
+    FactoryNamespace,
 )
 from spillway.paired.options import PairedNamespaceOptions
 from spillway.paired.pairing import Pairing, PairingSlot
@@ -29,12 +29,12 @@ from spillway.paired.sender import MessageSender
 from spillway.paired.shutdown import close_quietly
 
 if TYPE_CHECKING:  # who only sends needs none of it
-    from spillway.syphon.standing import Syphon
+    from spillway.syphon.standing import StandingSyphon
 
 _SUBSCRIPTIONS: Final = "/subscriptions/"
 
 
-class MessagingFactory(Namespace):
+class MessagingFactory(FactoryNamespace):
     """A namespace from a host and a credential, or `from_connection_string`. Use it as an async context manager, or
     `close` it."""
 
@@ -58,7 +58,8 @@ class MessagingFactory(Namespace):
             return ServiceBusClient(host, credential, **options)
 
         self._set_up(
-            Access(host, credential=credential), make, ca_file, namespace_name, operation_timeout, max_in_flight,
+            NamespaceAccess(host, credential=credential),
+            make, ca_file, namespace_name, operation_timeout, max_in_flight,
             max_in_flight_bytes, senders_per_entity, sdk_options,
         )  # fmt: skip
 
@@ -80,14 +81,15 @@ class MessagingFactory(Namespace):
 
         factory = cls.__new__(cls)
         factory._set_up(
-            Access(host_of(conn_str), conn_str), make, ca_file, namespace_name, operation_timeout, max_in_flight,
+            NamespaceAccess(host_of(conn_str), conn_str),
+            make, ca_file, namespace_name, operation_timeout, max_in_flight,
             max_in_flight_bytes, senders_per_entity, sdk_options,
         )  # fmt: skip
         return factory
 
     def _set_up(
         self,
-        access: Access,
+        access: NamespaceAccess,
         make_client: Callable[..., ServiceBusClient],
         ca_file: str | Path | None,
         name: str | None,
@@ -107,7 +109,7 @@ class MessagingFactory(Namespace):
         )
         if ca_file is not None:
             sdk_options.setdefault("connection_verify", str(ca_file))
-        Namespace.__init__(
+        FactoryNamespace.__init__(
             self, access, make_client, name, operation_timeout, max_in_flight, max_in_flight_bytes, senders_per_entity,
             sdk_options,
         )  # fmt: skip
@@ -119,7 +121,7 @@ class MessagingFactory(Namespace):
         self._event_files: list[EventFile] = []
 
     @property
-    def syphon(self) -> "Syphon | None":
+    def syphon(self) -> "StandingSyphon | None":
         return self.slot.syphon
 
     @property

@@ -49,13 +49,13 @@ class ClientLedger:
         if row is None:
             row = self._rows[key] = Count()
             if len(self._rows) > ROWS_MAX:
-                self._forget(next(iter(self._rows)))
+                self._evict(next(iter(self._rows)))
             assert len(self._rows) <= ROWS_MAX and key in self._rows, "the oldest row makes room for the newest"
         row.operations += 1
         row.units += 1 if size_bytes <= UNIT_BYTES else units_of(size_bytes)
         row.size_bytes += size_bytes
 
-    def _forget(self, key: tuple[int, str, int]) -> None:
+    def _evict(self, key: tuple[int, str, int]) -> None:
         _, entity, kind = key
         self._forgotten[entity, kind] = self._forgotten.get((entity, kind), 0) + self._rows.pop(key).operations
 

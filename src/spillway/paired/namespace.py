@@ -1,6 +1,6 @@
 """One namespace as this program reaches it: what its senders, pings and syphon share.
 
-`MessagingFactory` is this and more. The other modules of the room get a `Namespace`, or the part of it they need.
+`MessagingFactory` is this and more. Other modules of the room get a `FactoryNamespace`, or the part of it they need.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from azure.servicebus.aio import ServiceBusClient
 from spillway.model.backlogs import namespace_name as name_of
 from spillway.model.failures import Failure
 from spillway.paired import events
-from spillway.paired.access import Access
+from spillway.paired.access import NamespaceAccess
 from spillway.paired.deadlines import Deadlines
 from spillway.paired.errors import FactoryClosed
 from spillway.paired.events import Events
@@ -39,12 +39,12 @@ class Closable(Protocol):
     async def close(self) -> None: ...
 
 
-class Namespace:
+class FactoryNamespace:
     """Open from the start; `is_closed` once it was closed or faulted. An async context manager that closes it."""
 
     def __init__(
         self,
-        access: Access,
+        access: NamespaceAccess,
         make_client: Callable[..., ServiceBusClient],
         name: str | None,
         operation_timeout: float,

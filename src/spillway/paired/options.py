@@ -6,7 +6,7 @@ from typing import Final, Literal, Protocol
 
 from spillway.paired.failures import FailoverPolicy
 from spillway.paired.manager import NamespaceManager
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 from spillway.paired.parameters import choice, count, duration, entity_path, flag, instance
 
 BACKLOG_QUEUES: Final = 10
@@ -22,7 +22,7 @@ LONG_POLL: Final = datetime.timedelta(minutes=15)  # contract F9
 LONG_POLL_MIN: Final = datetime.timedelta(seconds=1)
 
 
-class Paired(Protocol):
+class PairingState(Protocol):
     """What options know of the pairing that was made of them."""
 
     is_closed: bool
@@ -48,7 +48,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     def __init__(
         self,
         secondary_namespace_manager: NamespaceManager,
-        messaging_factory: Namespace,
+        messaging_factory: FactoryNamespace,
         backlog_queue_count: int = BACKLOG_QUEUES,
         failover_interval: datetime.timedelta = INTERVAL,
         enable_syphon: bool = False,
@@ -68,7 +68,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
             "a NamespaceManager of the secondary namespace",
         )
         self.messaging_factory: Final = instance(
-            "messaging_factory", messaging_factory, Namespace, "a MessagingFactory of the secondary namespace"
+            "messaging_factory", messaging_factory, FactoryNamespace, "a MessagingFactory of the secondary namespace"
         )
         self.asked_queue_count: Final = count("backlog_queue_count", backlog_queue_count, 1, BACKLOG_QUEUES_MAX)
         self.failover_interval: Final = duration("failover_interval", failover_interval, ZERO, INTERVAL_MAX)
@@ -80,7 +80,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         self.syphon_long_poll: Final = duration("syphon_long_poll", syphon_long_poll, LONG_POLL_MIN, LONG_POLL)
         self.chance: Final = random.Random() if chance is None else _chance(chance)
         self.ping_primary_interval = ping_primary_interval
-        self.pairing: Paired | None = None  # the last that was made of them
+        self.pairing: PairingState | None = None  # the last that was made of them
         self.is_being_paired = False
 
     def __setattr__(self, name: str, value: object) -> None:

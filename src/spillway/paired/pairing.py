@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from spillway.paired import events
 from spillway.paired.backlog import BacklogQueue, Rotation
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 from spillway.paired.options import SendAvailabilityPairedNamespaceOptions
-from spillway.paired.watch import Watch
+from spillway.paired.watch import PrimaryWatch
 
 if TYPE_CHECKING:  # who only sends needs none of it
-    from spillway.syphon.standing import Syphon
+    from spillway.syphon.standing import StandingSyphon
 
 
 class Pairing:
@@ -19,7 +19,7 @@ class Pairing:
 
     def __init__(
         self,
-        primary: Namespace,
+        primary: FactoryNamespace,
         options: SendAvailabilityPairedNamespaceOptions,
         backlog_paths: list[str],
         missed_backlog_paths: Sequence[str] = (),
@@ -31,18 +31,18 @@ class Pairing:
         self.options = options
         self.missed_backlog_paths = list(missed_backlog_paths)  # neither found nor made: other programs may use them
         self.rotation = Rotation(backlog_paths, options.backlog_cool_down.total_seconds(), options.chance)
-        self.watches: dict[str, Watch] = {}
+        self.watches: dict[str, PrimaryWatch] = {}
         self.is_closed = False
 
     @property
     def backlog_queue_count(self) -> int:
         return len(self.rotation.queues)
 
-    def watch(self, path: str) -> Watch:
+    def watch(self, path: str) -> PrimaryWatch:
         key = path.strip("/").lower()
         watch = self.watches.get(key)
         if watch is None:
-            watch = self.watches[key] = Watch(self.primary, self.options, path)
+            watch = self.watches[key] = PrimaryWatch(self.primary, self.options, path)
         return watch
 
     def mark_path_healthy(self, path: str) -> None:
@@ -50,7 +50,7 @@ class Pairing:
 
     def backlog_failed(self, queue: BacklogQueue, error: BaseException) -> None:
         """Out of rotation, for every sender of the factory (contract D11, D12)."""
-        if self.rotation.take_out(queue, error, asyncio.get_running_loop().time()):
+        if self.rotation.remove(queue, error, asyncio.get_running_loop().time()):
             self.primary.events.tell(events.BACKLOG_QUEUE_REMOVED, queue.path, error=error)
 
     def backlog_took(self, queue: BacklogQueue, count: int, path: str) -> None:
@@ -74,4 +74,4 @@ class PairingSlot:
 
     def __init__(self) -> None:
         self.pairing: Pairing | None = None
-        self.syphon: Syphon | None = None
+        self.syphon: StandingSyphon | None = None

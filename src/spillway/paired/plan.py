@@ -44,7 +44,7 @@ class NoBacklog:
 Step = Again | Raise | NoBacklog
 
 
-class Plan:
+class SendPlan:
     """The plan of one call. `may_divert`: the backlog may have to take its messages within this very call."""
 
     def __init__(

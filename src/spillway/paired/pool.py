@@ -26,7 +26,7 @@ from azure.servicebus.exceptions import (
 from spillway.model.failures import OF_CALLER, Blame, Failure
 from spillway.paired.deadlines import Deadlines
 from spillway.paired.requests import SendRequest
-from spillway.paired.shutdown import CLOSE_S, HandlerWatch, end, forget_locals
+from spillway.paired.shutdown import CLOSE_S, HandlerWatch, end, release_locals
 
 GRACE_S: Final = 0.3  # for the SDK to keep its own time-out before we end the call for it
 TOGETHER_MAX: Final = 500  # messages that strangers send in one batch
@@ -36,7 +36,7 @@ _UNCONNECTED: Final = (ServiceBusConnectionError, ServiceBusCommunicationError, 
 Operation = Callable[[ServiceBusSender, float], Awaitable[Any]]  # of the SDK, within so many seconds
 
 
-class Judge(Protocol):
+class ErrorJudge(Protocol):
     """Says what an error means: a namespace, by the policy that it has now."""
 
     judge: Callable[[BaseException], Failure]
@@ -89,7 +89,7 @@ class SenderPool:
         path: str,
         make_sender: Callable[[], ServiceBusSender],
         senders_max: int,
-        namespace: Judge,
+        namespace: ErrorJudge,
         on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = path
@@ -191,7 +191,7 @@ class SenderPool:
                     with self.deadlines.limit(deadline_s + GRACE_S):
                         result = await operation(sender.sdk, left_s)
                 except Exception as error:
-                    forget_locals(error)
+                    release_locals(error)
                     if isinstance(error, TimeoutError):
                         error = self._silence(left_s)
                     failure = self.namespace.judge(error)

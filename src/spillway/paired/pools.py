@@ -8,7 +8,7 @@ from typing import Final
 
 from azure.servicebus.aio import ServiceBusSender
 
-from spillway.paired.pool import Judge, SenderPool
+from spillway.paired.pool import ErrorJudge, SenderPool
 
 IDLE_S: Final = 60.0  # a sender that nobody has used for so long is closed
 IDLE_MAX: Final = 32  # senders of a namespace that nobody uses; the oldest make room
@@ -21,7 +21,7 @@ class SenderPools:
         self,
         make_sender: Callable[[str], ServiceBusSender],
         senders_per_entity: int,
-        namespace: Judge,
+        namespace: ErrorJudge,
     ) -> None:
         self.make_sender = make_sender
         self.senders_per_entity = senders_per_entity

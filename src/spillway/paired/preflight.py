@@ -16,7 +16,7 @@ from spillway.paired import events
 from spillway.paired.backlog import backlog_path, differences
 from spillway.paired.errors import PairingError
 from spillway.paired.failures import failure_of
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 from spillway.paired.options import SendAvailabilityPairedNamespaceOptions
 from spillway.paired.pool import SendFailed
 from spillway.paired.problems import is_untrusted, one_line, summary
@@ -28,14 +28,14 @@ PAUSE_S: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Backlog:
+class FoundBacklog:
     """The backlog queues that are there, and those that could be neither found nor made, with the cause of each."""
 
     paths: list[str]
     missed: dict[str, BaseException]
 
 
-def refuse_pair(primary: Namespace, is_paired: bool, options: SendAvailabilityPairedNamespaceOptions) -> None:
+def refuse_pair(primary: FactoryNamespace, is_paired: bool, options: SendAvailabilityPairedNamespaceOptions) -> None:
     secondary, manager = options.messaging_factory, options.secondary_namespace_manager
     if is_paired:
         raise PairingError("pair_namespace: this factory is paired already; a factory has one partner")
@@ -53,7 +53,9 @@ def refuse_pair(primary: Namespace, is_paired: bool, options: SendAvailabilityPa
     secondary.check_open()
 
 
-async def prepare(primary: Namespace, options: SendAvailabilityPairedNamespaceOptions, deadline_s: float) -> Backlog:
+async def prepare(
+    primary: FactoryNamespace, options: SendAvailabilityPairedNamespaceOptions, deadline_s: float
+) -> FoundBacklog:
     """The backlog queues, those missing made (contract A7, C11), and the sending key tried on the first of them.
 
     `PairingError` if there is no queue, or the key does not do.
@@ -71,7 +73,7 @@ async def prepare(primary: Namespace, options: SendAvailabilityPairedNamespaceOp
 class _Search:
     """One look for the backlog queues of a primary, a few at a time."""
 
-    def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
+    def __init__(self, primary: FactoryNamespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
         self.primary = primary
         self.manager = options.secondary_namespace_manager
         self.paths = [backlog_path(primary.namespace_name, index) for index in range(options.asked_queue_count)]
@@ -79,7 +81,7 @@ class _Search:
         self.problems: dict[str, BaseException] = {}
         self._unreachable: BaseException | None = None
         self._room = asyncio.Semaphore(QUEUES_AT_A_TIME)
-        self._looks = {asyncio.get_running_loop().create_task(self._look(path)) for path in self.paths}
+        self._looks = {asyncio.get_running_loop().create_task(self._check(path)) for path in self.paths}
 
     async def first_found(self, deadline_s: float) -> str:
         """The first queue that is there; `PairingError` if there is none before the deadline."""
@@ -101,12 +103,12 @@ class _Search:
     async def close(self) -> None:
         await end(*self._looks)
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> FoundBacklog:
         found = [path for path in self.paths if path in self.found]
         assert found, "a search that found nothing was given up before"
-        return Backlog(found, {path: self._problem(path) for path in self.paths if path not in self.found})
+        return FoundBacklog(found, {path: self._problem(path) for path in self.paths if path not in self.found})
 
-    async def _look(self, path: str) -> None:
+    async def _check(self, path: str) -> None:
         async with self._room:
             if self._unreachable is not None and not self.found:  # then the others need not find that out again
                 self.problems[path] = self._unreachable

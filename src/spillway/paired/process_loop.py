@@ -58,7 +58,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=LOOP.after_fork)
 
 
-class Front:
+class BlockingFront:
     """What has its other half on the loop, and only in the process that made it."""
 
     _forks: int

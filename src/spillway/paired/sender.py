@@ -21,7 +21,7 @@ from spillway.paired.errors import FactoryClosed, SchedulingError, wrapped
 from spillway.paired.failover import Route
 from spillway.paired.ledger import CANCEL
 from spillway.paired.messages import Outgoing, body_bytes, raw_of
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 from spillway.paired.pairing import PairingSlot
 from spillway.paired.pool import SendFailed
 from spillway.paired.requests import SendRequest
@@ -30,7 +30,7 @@ from spillway.paired.requests import SendRequest
 class MessageSender:
     """Made by `MessagingFactory.create_message_sender`."""
 
-    def __init__(self, primary: Namespace, slot: PairingSlot, path: str) -> None:
+    def __init__(self, primary: FactoryNamespace, slot: PairingSlot, path: str) -> None:
         self.primary = primary
         self.path = path
         self.delivery = Delivery(primary, slot, path)

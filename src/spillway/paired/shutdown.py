@@ -33,7 +33,7 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
         raise interruption
 
 
-def forget_locals(error: BaseException) -> None:
+def release_locals(error: BaseException) -> None:
     """Let go of what the functions held that an error came through: the SDK's hold the error in turn, so that messages
     and connections would wait for the garbage collector, and be kept for as long as somebody keeps the error."""
     waiting, seen = [error], set[int]()

@@ -35,7 +35,7 @@ from spillway.paired import (
 )
 from spillway.paired.attempts import State
 from spillway.paired.factory import split_subscription
-from spillway.paired.process_loop import LOOP, Front
+from spillway.paired.process_loop import LOOP, BlockingFront
 
 __all__ = [
     "BacklogUnavailableError",
@@ -77,7 +77,7 @@ def _for_asyncio(credential: Any) -> Any:
     return _AsyncCredential(credential)
 
 
-class NamespaceManager(Front):
+class NamespaceManager(BlockingFront):
     def __init__(self, host: str, credential: Any, *, ca_file: str | Path | None = None, **sdk_options: Any) -> None:
         self.inner = LOOP.call(
             lambda: paired.NamespaceManager(host, _for_asyncio(credential), ca_file=ca_file, **sdk_options)
@@ -102,7 +102,7 @@ class NamespaceManager(Front):
             LOOP.run(self.inner.close())
 
 
-class MessageSender(Front):
+class MessageSender(BlockingFront):
     """The blocking SDK sender's own methods."""
 
     def __init__(self, inner: paired.MessageSender) -> None:
@@ -211,7 +211,7 @@ class _Ledger:
         return iter(self._factory.call(lambda: list(self._inner.lines())))
 
 
-class MessagingFactory(Front):
+class MessagingFactory(BlockingFront):
     _make_receiving_client: Callable[[], ServiceBusClient]
 
     def __init__(self, host: str, credential: Any, **options: Any) -> None:

@@ -13,29 +13,29 @@ from azure.servicebus import TransportType
 from spillway.model.aliases import Malformed
 from spillway.model.failures import Blame
 from spillway.paired import events
-from spillway.paired.access import Access
+from spillway.paired.access import NamespaceAccess
 from spillway.paired.errors import PairingError
 from spillway.paired.failures import failure_of
 from spillway.paired.ledger import EMPTY_RECEIVE, RECEIVE, RENEW, SEND, SETTLE
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 from spillway.paired.options import SendAvailabilityPairedNamespaceOptions
 from spillway.paired.pairing import Pairing
 from spillway.paired.preflight import cannot
 from spillway.syphon.destinations import Opener
 from spillway.syphon.openers import opener_of_host, opener_of_string
-from spillway.syphon.standing import Syphon
+from spillway.syphon.standing import StandingSyphon
 
 # What a way around the usual one needs, and only the SDK has.
 NOT_HONOURED: Final = ("http_proxy", "ssl_context", "custom_endpoint_address")
 
 
-def check_syphon(primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
+def check_syphon(primary: FactoryNamespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
     """`PairingError` if the syphon could not reach a namespace as its factory does."""
     opener_of(primary, "the primary's factory")
     opener_of(options.messaging_factory, "messaging_factory")
 
 
-async def start_syphon(pairing: Pairing, deadline_s: float) -> Syphon:
+async def start_syphon(pairing: Pairing, deadline_s: float) -> StandingSyphon:
     """`PairingError` if it may not receive from the backlog. One that is not answered in time goes on trying."""
     syphon = make_syphon(pairing)
     syphon.start()
@@ -49,7 +49,7 @@ async def start_syphon(pairing: Pairing, deadline_s: float) -> Syphon:
     return syphon
 
 
-async def _refusal_of(syphon: Syphon, deadline_s: float) -> Exception | None:
+async def _refusal_of(syphon: StandingSyphon, deadline_s: float) -> Exception | None:
     try:
         async with asyncio.timeout_at(deadline_s):
             return await syphon.tried()
@@ -57,23 +57,23 @@ async def _refusal_of(syphon: Syphon, deadline_s: float) -> Exception | None:
         return None
 
 
-def make_syphon(pairing: Pairing) -> Syphon:
+def make_syphon(pairing: Pairing) -> StandingSyphon:
     """A syphon for all backlog queues, also for those that pairing did not get to: other programs may have, and what
     they divert there must come home."""
     options = pairing.options
     paths = [queue.path for queue in pairing.rotation.queues] + pairing.missed_backlog_paths
-    return Syphon(
+    return StandingSyphon(
         opener_of(pairing.primary, "the primary's factory"),
         opener_of(pairing.secondary, "messaging_factory"),
         paths,
-        Told(pairing),
+        PairingObserver(pairing),
         ttl=options.ttl,
         long_poll_s=options.syphon_long_poll.total_seconds(),
         operation_timeout_s=pairing.secondary.operation_timeout_s,
     )
 
 
-def opener_of(factory: Namespace, parameter: str) -> Opener:
+def opener_of(factory: FactoryNamespace, parameter: str) -> Opener:
     """Connections as this factory's SDK makes them. `PairingError` if that cannot be."""
     options: dict[str, Any] = factory.sdk_options
     for name in NOT_HONOURED:
@@ -97,13 +97,13 @@ def opener_of(factory: Namespace, parameter: str) -> Opener:
         raise PairingError(f"enable_syphon: {parameter} cannot be used by the syphon: {error}") from error
 
 
-def _opener(access: Access, shared: dict[str, Any], is_clear: bool) -> Opener:
+def _opener(access: NamespaceAccess, shared: dict[str, Any], is_clear: bool) -> Opener:
     if access.connection_string is not None:
         return opener_of_string(access.connection_string, **shared)
     return opener_of_host(access.host, access.credential, is_clear=is_clear, **shared)
 
 
-class Told:
+class PairingObserver:
     """What the syphon does, as events of the pairing and operations of the two ledgers."""
 
     def __init__(self, pairing: Pairing) -> None:

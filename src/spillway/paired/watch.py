@@ -14,7 +14,7 @@ from spillway.paired import events
 from spillway.paired.failover import Change, Machine, State
 from spillway.paired.ledger import PING
 from spillway.paired.messages import Outgoing, any_without_session
-from spillway.paired.namespace import Namespace
+from spillway.paired.namespace import FactoryNamespace
 from spillway.paired.options import SendAvailabilityPairedNamespaceOptions
 from spillway.paired.pool import SenderPool, SendFailed
 from spillway.paired.requests import SendRequest
@@ -41,10 +41,10 @@ def make_ping() -> AmqpAnnotatedMessage:
     return ping
 
 
-class Watch:
+class PrimaryWatch:
     """One entity of the primary, shared by all senders of the factory."""
 
-    def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions, path: str) -> None:
+    def __init__(self, primary: FactoryNamespace, options: SendAvailabilityPairedNamespaceOptions, path: str) -> None:
         self.primary = primary
         self.options = options
         self.machine = Machine(path, options.failover_interval.total_seconds())

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from spillway.admin.atom import ATOM, SCHEMA_INSTANCE, SERVICE_BUS, tag
 from spillway.admin.descriptions import NAMES
-from spillway.admin.faults import Fault
+from spillway.admin.http_refusals import HttpRefusal
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.paths import parse_target
-from spillway.admin.service import Call, Service
+from spillway.admin.service import EntityCall, Service
 from spillway.model.entity import SUBSCRIPTION, duration_text
 from spillway.model.rules import DEFAULT_RULE
 
@@ -26,9 +26,9 @@ async def create(
     """`ValueError` says what is wrong with a name or a setting."""
     body = entry_xml(kind, settings, sql_filter)
     try:
-        call = Call("PUT", parse_target(path), API_VERSION, BASE, None, body.encode(), may_forward)
+        call = EntityCall("PUT", parse_target(path), API_VERSION, BASE, None, body.encode(), may_forward)
         await Service(namespace).answer(call)
-    except Fault as fault:
+    except HttpRefusal as fault:
         text = " ".join(fault.detail.split())
         raise ValueError(
             f"{kind} {path!r}: {text.partition('. ')[2] if text.startswith('SubCode=') else text}"

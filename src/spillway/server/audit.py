@@ -34,7 +34,7 @@ class Allowance:
         self.at_ms = now_ms
         self.left_out = 0  # lines not written since the last one that was
 
-    def take(self, now_ms: int) -> bool:
+    def try_acquire(self, now_ms: int) -> bool:
         self.left = min(self.burst, self.left + (now_ms - self.at_ms) * self.per_s / 1000)
         self.at_ms = now_ms
         if self.left < 1:
@@ -53,7 +53,7 @@ class AuditLog:
         self.changes = Allowance(CHANGES_BURST, CHANGES_PER_S, clock.real_ms())
 
     def refused(self, where: str, what: str, rule: str, path: str, why: str) -> None:
-        if self.refusals.take(self.clock.real_ms()):
+        if self.refusals.try_acquire(self.clock.real_ms()):
             self.write(logging.WARNING, self.refusals, "refused", where, what, self.known(rule), path, why)
 
     def known(self, names: str) -> str:
@@ -64,7 +64,7 @@ class AuditLog:
         return ",".join(name if self.book.knows(name) else "unknown" for name in few)
 
     def done(self, where: str, what: str, rule: str, path: str, change: str = "") -> None:
-        if self.changes.take(self.clock.real_ms()):
+        if self.changes.try_acquire(self.clock.real_ms()):
             self.write(logging.INFO, self.changes, "done", where, what, rule, path, change)
 
     def write(

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 # A lock of 60 s ends at most 0.6 s off while the clock leans; a wall clock that is 5 s off is met after 8 minutes.
 SLEW_PERCENT: Final = 1
 JUMP_MS: Final = 5 * 60 * 1000  # more than this between two looks at the wall clock: somebody has set it
-LOOK_EVERY_MS: Final = 1_000
+REFRESH_EVERY_MS: Final = 1_000
 
 
 class Timer(Protocol):
@@ -69,7 +69,7 @@ class BrokerClock:
         self.wall = wall
         self.steady = steady
         self.slew = slew_percent / 100.0
-        self.looked_ms = steady()  # steady time of the last look at the wall
+        self.refreshed_ms = steady()  # steady time of the last look at the wall
         self.base_ms = max(wall(), float(floor_ms))  # our time at that look
         self.ahead_ms = self.base_ms - wall()  # how far we were ahead of the wall then
         self.rate = 1.0  # our ms per steady ms until the next look
@@ -82,9 +82,9 @@ class BrokerClock:
             )
 
     def now_ms(self) -> int:
-        passed_ms = self.steady() - self.looked_ms
-        if passed_ms >= LOOK_EVERY_MS:
-            self.look(passed_ms)
+        passed_ms = self.steady() - self.refreshed_ms
+        if passed_ms >= REFRESH_EVERY_MS:
+            self.refresh(passed_ms)
             passed_ms = 0.0
         return int(self.base_ms + passed_ms * self.rate)
 
@@ -94,11 +94,11 @@ class BrokerClock:
     def wall_ms(self) -> int:
         return int(self.wall())
 
-    def look(self, passed_ms: float) -> None:
+    def refresh(self, passed_ms: float) -> None:
         """Compare with the wall clock and decide how to lean until the next look."""
-        leant_ms = LOOK_EVERY_MS * (self.rate - 1.0)  # for no longer: nobody asked for the time meanwhile
+        leant_ms = REFRESH_EVERY_MS * (self.rate - 1.0)  # for no longer: nobody asked for the time meanwhile
         self.base_ms += passed_ms + leant_ms
-        self.looked_ms += passed_ms
+        self.refreshed_ms += passed_ms
         was_ahead_ms = self.ahead_ms + leant_ms
         self.ahead_ms = self.base_ms - self.wall()
         jump_ms = was_ahead_ms - self.ahead_ms
@@ -110,7 +110,7 @@ class BrokerClock:
 
     def lean(self) -> None:
         """Meet the wall by the next look if that is near enough, else as fast as allowed."""
-        wanted = -self.ahead_ms / LOOK_EVERY_MS
+        wanted = -self.ahead_ms / REFRESH_EVERY_MS
         self.rate = 1.0 + max(-self.slew, min(self.slew, wanted))
 
     def call_at(self, due_ms: int, callback: Callable[[], None]) -> Timer:

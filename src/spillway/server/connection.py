@@ -76,13 +76,13 @@ class ClientConnection(asyncio.Protocol):
         self.pump.read(self, data)
         per_second = self.pump.frames_per_second
         if not self.peer.is_authorised:
-            if self.peer.has_unread and self.peer.unread_bytes > limits.STRANGER_UNREAD_BYTES_MAX:
+            if self.peer.has_unread and self.peer.unread_bytes > limits.UNAUTHENTICATED_UNREAD_BYTES_MAX:
                 log.debug("namespace=%s client=%s sent too much before a token: closed", self.pump.name, self.where)
                 self.abort()
                 return
-            per_second = self.pump.stranger_frames_per_second
+            per_second = self.pump.unauthenticated_frames_per_second
         elif self.peer.is_overasked:
-            per_second = self.pump.stranger_frames_per_second
+            per_second = self.pump.unauthenticated_frames_per_second
         if per_second:
             self.count_frames(per_second)
 
@@ -195,7 +195,7 @@ class ClientConnection(asyncio.Protocol):
     def end_overdrawn(self) -> None:
         """Somebody else needs the room, and this client holds most of it."""
         self.peer.close(QuotaExceeded(self.peer.account.why()))
-        self.write(self.peer.take_output())
+        self.write(self.peer.drain_output())
         self.pump.mark_dirty(self)
 
     def tell_overdrawn(self, waiting: int) -> None:
@@ -241,16 +241,16 @@ class ClientConnection(asyncio.Protocol):
         """
         log.error("namespace=%s client=%s closed by a fault of the broker", self.pump.name, self.where, exc_info=error)
         with contextlib.suppress(Exception):
-            self.write(self.peer.take_output())
+            self.write(self.peer.drain_output())
         self.close_when_written()
 
-    # -- what the lobby says ------------------------------------------------------------------------------------
+    # -- what the pre-auth limiter says -----------------------------------------------------------------------------
 
     @property
-    def is_welcome(self) -> bool:
+    def is_admitted(self) -> bool:
         return self.peer.is_authorised or self.is_lost
 
-    def turn_away(self, error: BrokerError | None) -> None:
+    def reject(self, error: BrokerError | None) -> None:
         """Told why if there is time for it, cut off if not (`error` is None)."""
         if error is None:
             self.abort()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from spillway.broker.commands import ListFaults, PlantFault, RemoveFaults, Request
+from spillway.broker.commands import InjectFault, ListFaults, RemoveFaults, Request
 from spillway.broker.effects import Failed, FaultsListed
 from spillway.model.errors import EntityNotFound
 from spillway.model.faults import Fault, FaultReport
@@ -16,7 +16,7 @@ class NamespaceFaults:
         self._pump = pump
 
     async def add(self, fault: Fault) -> FaultReport:
-        (report,) = await self._ask(lambda number: PlantFault(number, fault))
+        (report,) = await self._ask(lambda number: InjectFault(number, fault))
         return report
 
     async def all(self) -> list[FaultReport]:

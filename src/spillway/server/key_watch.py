@@ -40,7 +40,7 @@ class KeyWatch:
     def path(self) -> Path:
         return self.data / FILE_NAME
 
-    def look(self) -> list[AccessRule] | None:
+    def poll(self) -> list[AccessRule] | None:
         """The rules from now on, or None: nothing has changed, or nothing that can be used."""
         try:
             if self.is_root_missing:
@@ -86,7 +86,7 @@ class KeyWatch:
         def run() -> None:
             while not self.stopping.wait(every_s):
                 try:
-                    rules = self.look()
+                    rules = self.poll()
                     if rules is not None:
                         tell(rules)
                 except Exception:

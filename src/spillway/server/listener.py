@@ -21,7 +21,7 @@ from spillway.model.errors import BrokerError, QuotaExceeded
 from spillway.model.quotas import NO_LIMIT
 from spillway.server import sniff
 from spillway.server.connection import ClientConnection
-from spillway.server.lobby import Lobby
+from spillway.server.preauth import PreauthLimiter
 from spillway.server.pump import Pump, PumpedPeer
 
 log = logging.getLogger(__name__)
@@ -102,13 +102,13 @@ OpenStream = Callable[[], asyncio.Protocol | None]  # to the broker, through som
 Http = Callable[[OpenStream, socket.socket | None], asyncio.Protocol]
 
 
-class Door:
+class Acceptor:
     """What every arrival needs to know: who serves, and who is let in."""
 
     def __init__(
         self,
         pump: Pump,
-        lobby: Lobby,
+        preauth: PreauthLimiter,
         make_peer: Callable[[bool, str], PumpedPeer],
         tls: ssl.SSLContext | None,
         http: Http | None = None,
@@ -116,7 +116,7 @@ class Door:
         connections_max: int = limits.CONNECTIONS_MAX,
     ) -> None:
         self.pump = pump
-        self.lobby = lobby
+        self.preauth = preauth
         self.make_peer = make_peer  # told whether a password may come in as it is, and from where
         self.tls = tls
         self.http = http  # speaks HTTP, if somebody was handed in who does
@@ -138,11 +138,11 @@ class Door:
         """A client that speaks AMQP comes in, as a stranger; when the namespace is full, only to be told so."""
         is_full = len(self.pump.connections) - len(self.told_full) >= self.connections_max
         if is_full and len(self.told_full) >= TOLD_FULL_MAX:
-            return TurnedAway()
+            return RejectingProtocol()
         connection = ClientConnection(self.pump, lambda: self.make_peer(is_secret, where), raw, where, self.leave)
         if is_full:
             self.tell_full(connection)
-        self.lobby.enter_stranger(connection, self.pump.clock.real_ms())
+        self.preauth.enter_unauthenticated(connection, self.pump.clock.real_ms())
         return connection
 
     def is_slow_enough(self, sock: socket.socket) -> bool:
@@ -183,13 +183,13 @@ class Door:
 
     def leave(self, connection: ClientConnection) -> None:
         self.told_full.pop(connection, None)
-        self.lobby.leave(connection)
+        self.preauth.leave(connection)
 
     def sweep(self, now_ms: int) -> None:
         """Who was told that there is no room has had time to hear it. JavaScript comes again only if it is cut off."""
         for connection in [each for each, deadline_ms in self.told_full.items() if deadline_ms <= now_ms]:
             del self.told_full[connection]
-            connection.turn_away(None)
+            connection.reject(None)
 
     def open_stream(self, where: str, is_secret: bool) -> ClientConnection | None:
         """AMQP inside a WebSocket. None: there is not even room to say that there is no room."""
@@ -201,10 +201,10 @@ class Door:
             return self.amqp(raw, where, is_secret)
         if kind == sniff.HTTP and self.http is not None:
             return self.http(partial(self.open_stream, where, is_secret), raw)
-        return TurnedAway()
+        return RejectingProtocol()
 
 
-class TurnedAway(asyncio.Protocol):
+class RejectingProtocol(asyncio.Protocol):
     """Speaks something else: told what is spoken here [AMQP 1.0 section 2.2], and that is that."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -217,8 +217,8 @@ class TurnedAway(asyncio.Protocol):
 
 
 class Listener:
-    def __init__(self, door: Door, sockets: list[socket.socket], loop: asyncio.AbstractEventLoop) -> None:
-        self.door = door
+    def __init__(self, acceptor: Acceptor, sockets: list[socket.socket], loop: asyncio.AbstractEventLoop) -> None:
+        self.acceptor = acceptor
         self.sockets = sockets
         self.loop = loop
 
@@ -241,13 +241,13 @@ class Listener:
                 self.loop.remove_reader(listening.fileno())
                 self.loop.call_later(ACCEPT_AGAIN_S, self.accept_again, listening)
                 return
-            if self.door.connects_per_second and not self.door.is_slow_enough(sock):
+            if self.acceptor.connects_per_second and not self.acceptor.is_slow_enough(sock):
                 sock.close()
                 continue
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # asyncio misses sockets accepted like this one
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            Arrival(self.door, sock, self.loop).look()
+            Arrival(self.acceptor, sock, self.loop).peek()
 
     def accept_again(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:
@@ -262,27 +262,27 @@ class Listener:
 class Arrival:
     """A socket that nobody owns yet: waits until its first bytes say what it is."""
 
-    def __init__(self, door: Door, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        self.door = door
+    def __init__(self, acceptor: Acceptor, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self.acceptor = acceptor
         self.sock = sock
         self.loop = loop
-        self.is_welcome = False
+        self.is_admitted = False
         self.is_watched = False
         self.again: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
         self.address = address_of(sock)
-        door.lobby.enter_silent(self, door.pump.clock.real_ms())
+        acceptor.preauth.enter_silent(self, acceptor.pump.clock.real_ms())
 
-    def look(self) -> None:
+    def peek(self) -> None:
         """Peek; decide, or come back when there is more to see."""
         self.unwatch()
-        if self.is_welcome:
+        if self.is_admitted:
             return
         try:
             first = self.sock.recv(sniff.PEEK_BYTES, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             self.is_watched = True
-            self.loop.add_reader(self.sock.fileno(), self.look)
+            self.loop.add_reader(self.sock.fileno(), self.peek)
             return
         except OSError:
             first = b""
@@ -291,27 +291,27 @@ class Arrival:
             return
         kind = sniff.classify(first)
         if kind == sniff.UNDECIDED:  # bytes that were only peeked at keep the socket readable: do not spin on them
-            self.again = self.loop.call_later(PEEK_AGAIN_S, self.look)
+            self.again = self.loop.call_later(PEEK_AGAIN_S, self.peek)
             return
         self.task = self.loop.create_task(self.hand_over(kind))
-        self.door.run(self.task)
+        self.acceptor.run(self.task)
 
     async def hand_over(self, kind: int) -> None:
         """Give the socket to a transport. The handshake of TLS counts as silence: it has the same time-out."""
         is_local = is_loopback(self.address)
         try:
-            if kind == sniff.TLS and self.door.tls is not None:
+            if kind == sniff.TLS and self.acceptor.tls is not None:
                 await self.loop.connect_accepted_socket(
-                    lambda: InsideTls(self.door, self.address),
+                    lambda: InsideTls(self.acceptor, self.address),
                     self.sock,
-                    ssl=self.door.tls,
+                    ssl=self.acceptor.tls,
                     ssl_handshake_timeout=limits.HEADER_TIMEOUT_MS / 1000,
                 )
             else:
-                if kind != sniff.OTHER and not is_local and not self.door.is_clear_text_allowed:
+                if kind != sniff.OTHER and not is_local and not self.acceptor.is_clear_text_allowed:
                     log.warning("client=%s refused: clear text from another machine; use TLS", self.address)
                     kind = sniff.OTHER
-                protocol = self.door.protocol_for(kind, self.sock, self.address, is_secret=is_local)
+                protocol = self.acceptor.protocol_for(kind, self.sock, self.address, is_secret=is_local)
                 self.settle()
                 await self.loop.connect_accepted_socket(lambda: protocol, self.sock)
         except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError is an OSError
@@ -321,8 +321,8 @@ class Arrival:
 
     def settle(self) -> None:
         """No longer ours to watch."""
-        self.is_welcome = True
-        self.door.lobby.leave(self)
+        self.is_admitted = True
+        self.acceptor.preauth.leave(self)
 
     def unwatch(self) -> None:
         if self.is_watched:
@@ -337,7 +337,7 @@ class Arrival:
         self.settle()
         self.sock.close()
 
-    def turn_away(self, error: BrokerError | None) -> None:
+    def reject(self, error: BrokerError | None) -> None:
         if self.task is not None:
             self.task.cancel()
         else:
@@ -347,16 +347,16 @@ class Arrival:
 class InsideTls(asyncio.Protocol):
     """The first decrypted bytes decide who takes the connection over."""
 
-    def __init__(self, door: Door, where: str) -> None:
-        self.door = door
+    def __init__(self, acceptor: Acceptor, where: str) -> None:
+        self.acceptor = acceptor
         self.where = where
         self.first = b""
-        self.is_welcome = False
+        self.is_admitted = False
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        self.door.lobby.enter_silent(self, self.door.pump.clock.real_ms())
+        self.acceptor.preauth.enter_silent(self, self.acceptor.pump.clock.real_ms())
 
     def data_received(self, data: bytes) -> None:
         assert self.transport is not None
@@ -365,7 +365,7 @@ class InsideTls(asyncio.Protocol):
         if kind == sniff.UNDECIDED:
             return
         self.settle()
-        protocol = self.door.protocol_for(kind, None, self.where, is_secret=True)
+        protocol = self.acceptor.protocol_for(kind, None, self.where, is_secret=True)
         self.transport.set_protocol(protocol)
         protocol.connection_made(self.transport)
         if not self.transport.is_closing():
@@ -375,9 +375,9 @@ class InsideTls(asyncio.Protocol):
         self.settle()
 
     def settle(self) -> None:
-        self.is_welcome = True
-        self.door.lobby.leave(self)
+        self.is_admitted = True
+        self.acceptor.preauth.leave(self)
 
-    def turn_away(self, error: BrokerError | None) -> None:
+    def reject(self, error: BrokerError | None) -> None:
         if self.transport is not None:
             self.transport.abort()

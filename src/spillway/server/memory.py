@@ -24,7 +24,7 @@ def resident_bytes() -> int | None:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def give_back_free() -> None:
+def release_free() -> None:
     """Python frees what it no longer needs; the C library keeps it, unless it is asked to give it back."""
     gc.collect()
     trim_free()

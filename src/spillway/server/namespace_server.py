@@ -30,9 +30,9 @@ from spillway.model.rules import Rule
 from spillway.server.audit import AuditLog, ClientAudit
 from spillway.server.clock import BrokerClock, Clock, MovableClock, Timer
 from spillway.server.connection import ClientConnection
-from spillway.server.listener import Door, Http, Listener, bind
-from spillway.server.lobby import Lobby
+from spillway.server.listener import Acceptor, Http, Listener, bind
 from spillway.server.numbers import Numbers, Tracking
+from spillway.server.preauth import PreauthLimiter
 from spillway.server.pump import Pump
 from spillway.server.throttling import ThrottleWatch
 from spillway.store.journal import Journal
@@ -96,19 +96,19 @@ class NamespaceServer:
         self.pump.on_access_changed = rights.book.put
         self.pump.pending_bytes_pause = quotas.pending_bytes_pause()
         self.pump.frames_per_second = quotas.frames_per_second
-        self.lobby = Lobby(quotas.connections_without_token)
-        self.door = Door(
-            self.pump, self.lobby, self.make_peer, tls, http, options.is_clear_text_allowed, quotas.connections
+        self.preauth = PreauthLimiter(quotas.connections_without_token)
+        self.acceptor = Acceptor(
+            self.pump, self.preauth, self.make_peer, tls, http, options.is_clear_text_allowed, quotas.connections
         )
-        self.door.connects_per_second = quotas.connects_per_second
+        self.acceptor.connects_per_second = quotas.connects_per_second
         self.listeners: list[Listener] = []
         self.reviewed_revision = rights.book.revision
         self.reviewed_ms = 0
         self.review_timer: Timer | None = None
         self.watch = ThrottleWatch(options.name, self.core.throttle, self.pump.tell, relieve=self.relieve)
-        self._look_at_wall(0)
-        self.pump.on_tick += [self._look_at_wall, self._sweep_lobby, self._weigh, self.watch.look]
-        self.pump.on_turn.append(self.look_at_rules)
+        self._refresh_wall(0)
+        self.pump.on_tick += [self._refresh_wall, self._sweep_pending, self._weigh, self.watch.poll]
+        self.pump.on_turn.append(self.check_rules)
 
     def make_peer(self, is_plain_allowed: bool, where: str = "") -> Peer:
         account = Account(self.budget, connection_bytes_max(self.budget))
@@ -117,13 +117,13 @@ class NamespaceServer:
             options, self.core, self.rights, self.numbers, self.tracking, is_plain_allowed, self.clock.real_ms()
         )
 
-    def _look_at_wall(self, now_ms: int) -> None:
+    def _refresh_wall(self, now_ms: int) -> None:
         """Tokens end by the machine's clock, also when somebody has set it."""
         self.rights.wall_ahead_ms = self.clock.wall_ms() - self.clock.real_ms()
 
-    def _sweep_lobby(self, now_ms: int) -> None:
-        self.lobby.sweep(self.clock.real_ms())
-        self.door.sweep(self.clock.real_ms())
+    def _sweep_pending(self, now_ms: int) -> None:
+        self.preauth.sweep(self.clock.real_ms())
+        self.acceptor.sweep(self.clock.real_ms())
 
     def _weigh(self, now_ms: int) -> None:
         for connection in self.pump.connections:
@@ -156,7 +156,7 @@ class NamespaceServer:
             "connections": len(self.pump.connections),
             "is_disk_nearly_full": self.core.throttle.disk.is_low,
             "is_disk_full": self.core.throttle.disk.is_full,
-            "refused_connections": self.door.refused_count,
+            "refused_connections": self.acceptor.refused_count,
             "held_bytes": self.budget.bytes_used,
             "ended_for_memory": self.budget.ended_count,
             "refused_as_busy": dict(self.core.throttle.refused),
@@ -197,7 +197,7 @@ class NamespaceServer:
         self.rights.book.put(NAMESPACE_SCOPE, rules)
         self.pump.wake()
 
-    def look_at_rules(self, now_ms: int) -> None:
+    def check_rules(self, now_ms: int) -> None:
         """After every turn: did somebody lose a right in it?"""
         if self.rights.book.revision == self.reviewed_revision or self.review_timer is not None:
             return
@@ -219,7 +219,7 @@ class NamespaceServer:
     def listen(self) -> None:
         """Let clients in. Raises OSError if a port is taken."""
         for port in (self.options.port, *self.options.also_ports):
-            self.listeners.append(Listener(self.door, bind(self.options.host, port), self.loop))
+            self.listeners.append(Listener(self.acceptor, bind(self.options.host, port), self.loop))
         for listener in self.listeners:
             listener.start()
 
@@ -249,7 +249,7 @@ class NamespaceServer:
         path = found.path
         requests: list[Callable[[int], Request]] = []
         wanted = _copy_of(settings)
-        wanted.keep_unsaid_of(found.settings)
+        wanted.retain_unconfigured_of(found.settings)
         rules, wanted.rules = wanted.rules, []
         if found.settings.to_json_without_rules() != wanted.to_json_without_rules():
             requests.append(lambda number: UpdateEntity(number, path, wanted))
@@ -290,7 +290,7 @@ class NamespaceServer:
         """Accept nobody, finish what was begun, say goodbye, and only then let go of the store."""
         for listener in self.listeners:
             listener.stop()
-        self.lobby.clear_silent()
+        self.preauth.clear_silent()
         if not self.pump.is_over:
             await self.finish(goodbye_s)
         if self.review_timer is not None:
@@ -308,10 +308,10 @@ class NamespaceServer:
         for listener in self.listeners:
             listener.stop()
         self.listeners.clear()
-        self.lobby.clear_silent()
+        self.preauth.clear_silent()
 
     async def finish(self, goodbye_s: float) -> None:
-        self.pump.hold(True)
+        self.pump.set_held(True)
         if not await self.pump.until(self.pump.is_idle, FINISH_S):
             log.warning(
                 "namespace=%s the disk is slow: clients are closed before everything is answered", self.options.name
@@ -323,7 +323,7 @@ class NamespaceServer:
         for connection in list(self.pump.connections):
             connection.peer.close(None)
             self.pump.mark_dirty(connection)
-        self.pump.hold(False)
+        self.pump.set_held(False)
         await self.pump.until(self.pump.is_deserted, goodbye_s)
         for connection in list(self.pump.connections):
             connection.abort()

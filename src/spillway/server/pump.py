@@ -22,7 +22,7 @@ that is not durable yet, and only what is *said* waits. What follows from that:
 - **A load is asked behind the turn that decided it.** The journal does one thing after the other, so its answer has
   what that turn has written. It need not be durable for that, and comes back as a command, like everything that
   happens.
-- **What could not be said goes back to the core** (`give_back`): the core has counted on it, and only the core knows
+- **What could not be said goes back to the core** (`requeue`): the core has counted on it, and only the core knows
   what it means that a delivery did not leave.
 - **What nobody waits for yields to what somebody waits for.** While a turn with chores is not durable,
   `is_store_behind` keeps the core from doing more of them: their commit would be in front of everybody's
@@ -93,9 +93,9 @@ class PumpedPeer(Protocol):
     @property
     def is_overasked(self) -> bool: ...
     def receive(self, data: bytes, now_ms: int, frames_max: int = ...) -> None: ...
-    def take_commands(self, count_max: int, bytes_max: int) -> list[Command]: ...
-    def perform(self, effect: Effect, now_ms: int) -> bool: ...
-    def take_output(self) -> list[bytes]: ...
+    def pop_commands(self, count_max: int, bytes_max: int) -> list[Command]: ...
+    def dispatch(self, effect: Effect, now_ms: int) -> bool: ...
+    def drain_output(self) -> list[bytes]: ...
     def set_writable(self, is_writable: bool, now_ms: int) -> None: ...
     def next_due_ms(self) -> int: ...
     def tick(self, now_ms: int) -> None: ...
@@ -104,8 +104,8 @@ class PumpedPeer(Protocol):
     def lost(self) -> None: ...
     def close(self, error: BrokerError | None) -> None: ...
     def refuse(self, error: BrokerError) -> None: ...
-    def take_registered(self) -> list[int]: ...
-    def take_forgotten(self) -> list[int]: ...
+    def drain_registered(self) -> list[int]: ...
+    def drain_unregistered(self) -> list[int]: ...
 
 
 class Pumped(Protocol):
@@ -132,7 +132,7 @@ class Pumped(Protocol):
         """A fault of ours in this peer: end this connection and no other."""
 
 
-class Waiting:
+class PendingEffects:
     """Effects that may be spoken once the turn with this ticket is durable."""
 
     def __init__(self, ticket: int, effects: list[Effect]) -> None:
@@ -165,7 +165,7 @@ class Pump:
         self.unread: dict[Pumped, None] = {}  # has sent more frames than were read at once, in the order of their turns
         self.frames_left: int = limits.FRAMES_PER_TURN_MAX  # of all peers, until the next turn
         self.own_commands: list[Command] = []  # answers of the store, returned deliveries, requests from inside
-        self.waiting: deque[Waiting] = deque()
+        self.waiting: deque[PendingEffects] = deque()
         self.loads_out = 0  # asked of the journal and not answered yet
         self.last_ticket = 0
         self.durable_ticket = 0  # of the last turn that is
@@ -173,7 +173,7 @@ class Pump:
         self.is_scheduled = False
         self.pending_bytes_pause: int = limits.PENDING_BYTES_PAUSE
         self.frames_per_second: int = NO_LIMIT  # of one connection
-        self.stranger_frames_per_second: int = limits.STRANGER_FRAMES_PER_SECOND  # of one without a token
+        self.unauthenticated_frames_per_second: int = limits.UNAUTHENTICATED_FRAMES_PER_SECOND  # of one without a token
         self.held_bytes = 0  # of all connections: read, and not yet decided
         self.is_paused = False  # too much is waiting for the disk: no socket is read
         self.is_held = False
@@ -211,14 +211,14 @@ class Pump:
             return
         now_ms = self.clock.now_ms()
         try:
-            self.look_at_disk()
+            self.check_disk()
             self.read_on()
-            commands = self.take_commands()
+            commands = self.collect_commands()
             if commands or 0 < self.core.next_due_ms() <= now_ms:
                 self.remember(self.core.apply(commands, now_ms))
             self.tell_of_turn(now_ms)
             self.flush()
-            self.look_at_bytes()
+            self.check_bytes()
             self.set_timer(now_ms)
             self.tell_waiters()
         except Exception as error:  # the core or this room broke its own rules: its state cannot be trusted
@@ -240,16 +240,16 @@ class Pump:
         self.on_read(connection, len(data))
 
     def share_of(self, peer: PumpedPeer) -> int:
-        """Strangers share what is left of a turn; who has shown a right to be here is always heard a little."""
+        """Clients without a token share what is left of a turn; one with a token is always heard a little."""
         if not peer.is_authorised:
-            return min(self.frames_left // limits.STRANGER_FRAME_WEIGHT, limits.FRAMES_PER_VISIT_MIN)
+            return min(self.frames_left // limits.UNAUTHENTICATED_FRAME_WEIGHT, limits.FRAMES_PER_VISIT_MIN)
         return max(min(self.frames_left, limits.FRAMES_PER_VISIT_MAX), limits.FRAMES_PER_VISIT_MIN)
 
     def read_some(self, connection: Pumped, data: bytes, frames_max: int) -> None:
         peer = connection.peer
         frames_before = peer.frames_count
         weight_before = peer.frames_weight
-        weight = 1 if peer.is_authorised else limits.STRANGER_FRAME_WEIGHT
+        weight = 1 if peer.is_authorised else limits.UNAUTHENTICATED_FRAME_WEIGHT
         try:
             peer.receive(data, self.clock.real_ms(), frames_max)
         except Exception as error:
@@ -277,50 +277,50 @@ class Pump:
             elif connection.peer.has_commands:
                 self.unread[connection] = None  # what it has said is decided first
 
-    def take_commands(self) -> list[Command]:
+    def collect_commands(self) -> list[Command]:
         commands = self.own_commands
         self.own_commands = []
         for connection in self.dirty:
             peer = connection.peer
             if peer.has_commands:
                 try:
-                    commands += peer.take_commands(limits.COMMANDS_PER_TURN_MAX, limits.COMMAND_BYTES_PER_TURN_MAX)
+                    commands += peer.pop_commands(limits.COMMANDS_PER_TURN_MAX, limits.COMMAND_BYTES_PER_TURN_MAX)
                 except Exception as error:
                     connection.fail(error)
-                for number in peer.take_registered():
+                for number in peer.drain_registered():
                     self.owners[number] = connection
         return commands
 
     def remember(self, decided: Decided) -> None:
         """Submit the turn, ask its loads right behind it, and keep its effects until it is durable."""
-        spoken = decided.effects
-        loads = [effect for effect in spoken if type(effect) is Load]
+        effects = decided.effects
+        loads = [effect for effect in effects if type(effect) is Load]
         if loads:
-            spoken = [effect for effect in spoken if type(effect) is not Load]
-        is_waited_for = decided.turn.is_waited_for()
+            effects = [effect for effect in effects if type(effect) is not Load]
+        needs_ack = decided.turn.needs_ack()
         # Three kinds of turns: with records that somebody waits for, with the ledger alone, and with nothing to write.
-        if is_waited_for:
-            self.submit(decided.turn, spoken)
+        if needs_ack:
+            self.submit(decided.turn, effects)
             if decided.has_done_chores:
                 self.chores_ticket = self.last_ticket
                 self.core.is_store_behind = True
-        elif spoken and self.waiting:
-            self.waiting[-1].effects.extend(spoken)
-        if not is_waited_for and not decided.turn.is_empty():
-            self.submit_unheard(decided.turn)
+        elif effects and self.waiting:
+            self.waiting[-1].effects.extend(effects)
+        if not needs_ack and not decided.turn.is_empty():
+            self.submit_and_forget(decided.turn)
         self.loads_out += len(loads)
         for load in loads:
             self.journal.load(load.query, load.to)
-        if not is_waited_for and spoken and not self.waiting:
-            self.release(spoken, self.clock.real_ms())
+        if not needs_ack and effects and not self.waiting:
+            self.release(effects, self.clock.real_ms())
 
     def submit(self, turn: Turn, effects: list[Effect]) -> None:
         """These effects wait for it, and so does whatever is said after it."""
         self.last_ticket += 1
-        self.waiting.append(Waiting(self.last_ticket, effects))
+        self.waiting.append(PendingEffects(self.last_ticket, effects))
         self.journal.submit(turn, self.last_ticket)
 
-    def submit_unheard(self, turn: Turn) -> None:
+    def submit_and_forget(self, turn: Turn) -> None:
         """The ledger alone: no effect waits for it, neither of this turn nor of a later one."""
         self.last_ticket += 1
         self.journal.submit(turn, self.last_ticket)
@@ -330,16 +330,16 @@ class Pump:
             return
         real_ms = self.clock.real_ms()
         self.durable_ticket = ticket
-        self.look_at_store()
+        self.check_store()
         while self.waiting and self.waiting[0].ticket <= ticket:
             self.release(self.waiting.popleft().effects, real_ms)
         self.wake()
 
     def on_copied(self) -> None:
-        self.look_at_store()
+        self.check_store()
         self.wake()
 
-    def look_at_store(self) -> None:
+    def check_store(self) -> None:
         """What the core does by itself goes on when the last of it is on disk, and the store does nothing else."""
         if self.durable_ticket >= self.chores_ticket and not self.journal.is_copying:
             self.core.is_store_behind = False
@@ -361,12 +361,12 @@ class Pump:
                 continue
             dirty[connection] = None
             try:
-                is_spoken = connection.peer.perform(effect, real_ms)
+                is_dispatched = connection.peer.dispatch(effect, real_ms)
             except Exception as error:
                 connection.fail(error)
-                is_spoken = False
-            if not is_spoken:
-                self.give_back(effect, connection)
+                is_dispatched = False
+            if not is_dispatched:
+                self.requeue(effect, connection)
 
     def answer_inside(self, effect: Effect) -> None:
         """For nobody on a socket: for a caller in this process, for the operator, or for a link that has gone."""
@@ -382,15 +382,15 @@ class Pump:
             if self.on_access_changed is not None:
                 self.on_access_changed(effect.scope, effect.rules)
         else:
-            self.give_back(effect, None)
+            self.requeue(effect, None)
 
-    def give_back(self, effect: Effect, connection: Pumped | None) -> None:
+    def requeue(self, effect: Effect, connection: Pumped | None) -> None:
         """It could not be said: back to the core, or it was no word but the end of the connection."""
         if isinstance(effect, Deliver) and effect.lock_token:
             self.own_commands.append(Undelivered(effect.path, effect.lock_token))
             self.wake()
         elif isinstance(effect, Dropped) and connection is not None:
-            connection.write(connection.peer.take_output())  # what was said before is not unsaid
+            connection.write(connection.peer.drain_output())  # what was said before is not unsaid
             connection.abort()
 
     def close_all(self, text: str) -> None:
@@ -398,7 +398,7 @@ class Pump:
         log.warning("namespace=%s every connection is closed by a fault on purpose", self.name)
         for connection in list(self.connections):
             connection.peer.close(ConnectionForced(text))
-            connection.write(connection.peer.take_output())
+            connection.write(connection.peer.drain_output())
             connection.close_when_written()  # a node that goes down does not wait for its clients' goodbyes
             self.mark_dirty(connection)
 
@@ -416,16 +416,16 @@ class Pump:
 
     def flush_one(self, connection: Pumped) -> None:
         peer = connection.peer
-        parts = peer.take_output()
+        parts = peer.drain_output()
         if parts:
             connection.write(parts)
-        for number in peer.take_forgotten():
+        for number in peer.drain_unregistered():
             self.owners.pop(number, None)
         if peer.has_commands:
             self.dirty[connection] = None
             connection.set_reading(False)
             return
-        # What strangers have sent and was not read is little for each of them; others do not wait for it.
+        # What clients without a token have sent and was not read is little for each of them; others do not wait for it.
         has_unread = peer.has_unread
         is_counted = has_unread and peer.is_authorised and not connection.is_lost
         unread_bytes = peer.unread_bytes if is_counted else 0
@@ -461,7 +461,7 @@ class Pump:
         if self.held_bytes >= self.pending_bytes_pause - self.journal.pending_bytes and not self.is_paused:
             self.set_paused(True)
 
-    def look_at_bytes(self) -> None:
+    def check_bytes(self) -> None:
         """What is read and not yet on disk is in memory: no more of it beyond a limit, until half of that is left.
 
         The core holds what it cannot decide before the store has answered.
@@ -478,7 +478,7 @@ class Pump:
         log.debug("namespace=%s reading %s", self.name, "paused: waiting for the disk" if is_paused else "resumed")
         self.set_all_reading()
 
-    def hold(self, is_held: bool) -> None:
+    def set_held(self, is_held: bool) -> None:
         """Stop reading all sockets on the way out, and read again for the clients' last words."""
         self.is_held = is_held
         self.set_all_reading()
@@ -566,7 +566,7 @@ class Pump:
                     connection.peer.tick(real_ms)
             except Exception as error:
                 connection.fail(error)
-        if self.look_at_disk():
+        if self.check_disk():
             self.wake()
         if self.core.has_counted():
             self.own_commands.append(SaveLedger())
@@ -590,7 +590,7 @@ class Pump:
         self.tick()
         self.wake()
 
-    def look_at_disk(self) -> bool:
+    def check_disk(self) -> bool:
         """Before every turn: the core knows how much may be written in it. Whether there is news for it.
 
         A client can fill the reserve faster than once a second; with plenty of space the core need not know how much.
@@ -651,7 +651,7 @@ class Pump:
     def stop(self) -> None:
         """No more turns. The journal may be closed after this."""
         if not self.is_over and self.core.has_counted():
-            self.submit_unheard(self.core.apply([SaveLedger()], self.clock.now_ms()).turn)
+            self.submit_and_forget(self.core.apply([SaveLedger()], self.clock.now_ms()).turn)
         self.is_over = True
         for timer in (self.timer, self.ticker):
             if timer is not None:

@@ -8,7 +8,7 @@ from spillway.broker.commands import Command, MemoryMeasured
 from spillway.broker.throttle import Throttle
 from spillway.model import limits
 from spillway.model.quotas import NO_LIMIT
-from spillway.server.memory import give_back_free, resident_bytes, trim_free
+from spillway.server.memory import release_free, resident_bytes, trim_free
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class ThrottleWatch:
         throttle: Throttle,
         tell: Callable[[Command], None],
         measure: Callable[[], int | None] = resident_bytes,
-        give_back: Callable[[], None] = give_back_free,
+        give_back: Callable[[], None] = release_free,
         relieve: Callable[[int], None] | None = None,
         trim: Callable[[], None] = trim_free,
     ) -> None:
@@ -38,15 +38,15 @@ class ThrottleWatch:
         self.give_back = give_back
         self.relieve = relieve  # end clients that make us hold about so many bytes
         self.is_over = False
-        self.gave_back_ms = -GIVE_BACK_EVERY_MS
+        self.released_ms = -GIVE_BACK_EVERY_MS
         self.trim = trim
         self.trimmed_ms = -TRIM_EVERY_MS
         self.seen: dict[str, int] = dict(throttle.refused)
         self.last_ms: dict[str, int] = {}  # by limit that throttles: when it was last seen to refuse
 
-    def look(self, now_ms: int) -> None:
+    def poll(self, now_ms: int) -> None:
         if self.throttle.memory.bytes_max != NO_LIMIT:
-            self.look_at_memory(now_ms)
+            self.check_memory(now_ms)
         for limit, count in self.throttle.refused.items():
             if count != self.seen[limit]:
                 if limit not in self.last_ms:
@@ -57,7 +57,7 @@ class ThrottleWatch:
                 log.info("namespace=%s is no longer throttled (%s): %d requests refused", self.name, limit, count)
             self.seen[limit] = count
 
-    def look_at_memory(self, now_ms: int) -> None:
+    def check_memory(self, now_ms: int) -> None:
         used = self.measure()
         if used is None:
             return
@@ -69,8 +69,8 @@ class ThrottleWatch:
             used = self.measure() or used
             if used >= near and self.relieve is not None:
                 self.relieve(used - near)
-        if used >= bytes_max and now_ms - self.gave_back_ms >= GIVE_BACK_EVERY_MS:
-            self.gave_back_ms = now_ms
+        if used >= bytes_max and now_ms - self.released_ms >= GIVE_BACK_EVERY_MS:
+            self.released_ms = now_ms
             self.give_back()
             used = self.measure() or used
         is_over = used >= bytes_max

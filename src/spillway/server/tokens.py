@@ -9,7 +9,7 @@ from spillway.server.clock import Clock
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TokenVerdict:
     """`problem` is what to answer, or None if the token allows it; `rule` whose key signed the token.
 
     `is_good`: the token is, though the right may be missing.
@@ -30,18 +30,18 @@ class TokenGate:
         self.lacking_text = lacking_text
         self.bad_text = bad_text
 
-    def judge(self, token: str, path: str, sent: str, host: str, where: str) -> Verdict:
+    def judge(self, token: str, path: str, sent: str, host: str, where: str) -> TokenVerdict:
         """JavaScript signs the whole URL that it sends, query included; others a path, the namespace or its host."""
         try:
             grant = self.rights.check_token(token, path, self.clock.wall_ms(), also=sent, host=host)
         except Unauthorized as error:
             self.audit.refused(where, "http", claimed_rule(token), path, error.description)
-            return Verdict(self.bad_text)
+            return TokenVerdict(self.bad_text)
         denied = self.denial(grant, path, MANAGE)
         if denied is not None:
             self.audit.refused(where, "http", grant.rule_name, path, denied.description)
-            return Verdict(self.lacking_text, grant.rule_name, is_good=True)
-        return Verdict(None, grant.rule_name, is_good=True)
+            return TokenVerdict(self.lacking_text, grant.rule_name, is_good=True)
+        return TokenVerdict(None, grant.rule_name, is_good=True)
 
     def may_send(self, tokens: list[str], path: str, host: str, where: str) -> bool:
         """JavaScript signs the name of the host alone."""

@@ -36,9 +36,9 @@ def fill(query: Query, found: Iterable[Found], rows_max: int = limits.QUERY_ROWS
                 break
             if isinstance(row, int):
                 rows.corrupt.append(row)
-                rows.looked_upto = row
+                rows.read_upto = row
             else:
-                rows.looked_upto = row.sequence_number
+                rows.read_upto = row.sequence_number
             continue
         if before_ms and row.enqueued_ms >= before_ms:
             break
@@ -49,7 +49,7 @@ def fill(query: Query, found: Iterable[Found], rows_max: int = limits.QUERY_ROWS
             rows.next_ms = time_ms
             break
         rows.messages.append(row)
-        rows.looked_upto = row.sequence_number
+        rows.read_upto = row.sequence_number
         size_bytes += len(row.message.raw)
     return rows
 

@@ -24,7 +24,7 @@ class Ballast:
         self.wanted_bytes = wanted_bytes
         self.size_bytes = _held_bytes(path)
 
-    def take(self, free_bytes: int) -> None:
+    def allocate(self, free_bytes: int) -> None:
         """Make it, if there is space enough for it."""
         if self.size_bytes >= self.wanted_bytes or free_bytes < FREE_BYTES_MIN + self.wanted_bytes:
             return
@@ -37,7 +37,7 @@ class Ballast:
             finally:
                 os.close(file)
         except OSError as error:
-            self.give_up()  # the reserve is all there is
+            self.release()  # the reserve is all there is
             if error.errno != errno.ENOSPC:
                 self.wanted_bytes = 0  # a file system that cannot hold any
             return
@@ -56,7 +56,7 @@ class Ballast:
                 return
             self.size_bytes = _held_bytes(self.path)
 
-    def give_up(self) -> bool:
+    def release(self) -> bool:
         """Whether there was any."""
         held = _held_bytes(self.path) > 0
         self.size_bytes = 0

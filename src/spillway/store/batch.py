@@ -86,11 +86,11 @@ class Batch:
     def _add_rare(self, record: Record) -> None:
         if isinstance(record, MessageChanged):
             key = row_key(record.entity_id, record.sequence_number)
-            row = self._take(key)
+            row = self._pop(key)
             # A damaged row stays as it is: a new checksum over it would make it look sound.
             self.fresh[key] = row if isinstance(row, DamagedRow) else changed(row, record)
         elif isinstance(record, MessageMoved):
-            row = self._take(row_key(record.from_entity_id, record.from_sequence_number))
+            row = self._pop(row_key(record.from_entity_id, record.from_sequence_number))
             key = row_key(record.to_entity_id, record.to_sequence_number)
             self.fresh[key] = DamagedRow(row.at(key)) if isinstance(row, DamagedRow) else moved(row, record)
         elif isinstance(record, EntityPut):
@@ -111,7 +111,7 @@ class Batch:
         else:
             raise AssertionError(f"a record the store does not know: {type(record).__name__}")
 
-    def _take(self, key: int) -> StoredMessage | DamagedRow:
+    def _pop(self, key: int) -> StoredMessage | DamagedRow:
         """The row as the turns so far left it; its old place is given up."""
         row = self.fresh.pop(key, None)
         if row is None:

@@ -45,22 +45,22 @@ class Bodies:
         self._held: dict[Message, int] = {}  # read back to be changed or moved, with the bodies they refer to
         self._more: dict[int, int] = {}  # by body id: how many rows more refer to it
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         self.are_there = bool(self._connection.execute(STATEMENTS["select_any_body"]).fetchall())
 
     def read(self, body_id: int) -> object:
         return read_body(self._reading, body_id)
 
-    def hold(self, message: Message, body_id: int) -> None:
+    def retain(self, message: Message, body_id: int) -> None:
         """The row of this message is taken from its place, and may be put to another by the batch under way."""
         self._held[message] = body_id
 
-    def forget(self, last_number: int) -> None:
+    def roll_back(self, last_number: int) -> None:
         """The transaction was rolled back: the last number was this, and nothing is held or counted."""
         self.last_number = last_number
         self._held.clear()
         self._more.clear()
-        self.look()
+        self.refresh()
 
     # -- inside a transaction: release what goes, place what comes, then settle -------------------------------------
 
@@ -127,4 +127,4 @@ class Bodies:
         before = self._connection.total_changes()
         self._connection.execute(STATEMENTS["delete_unused_body_counts"])
         if self._connection.total_changes() > before:
-            self.look()
+            self.refresh()

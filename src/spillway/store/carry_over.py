@@ -10,7 +10,7 @@ import apsw
 
 from spillway.model.entity import DEAD_LETTER_QUEUE, SUBSCRIPTION, SUBSCRIPTIONS
 from spillway.model.records import EntityPut
-from spillway.store.catalogue import Read, meta_checksum, put_checksum
+from spillway.store.catalogue import EntityRead, meta_checksum, put_checksum
 from spillway.store.rules import columns_of
 from spillway.store.statements import SCHEMA, STATEMENTS, fetch
 
@@ -36,7 +36,7 @@ def carry_over(connection: apsw.Connection, new_format: int) -> None:
         for name, text in _empty().execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'"):
             if name == _RULE:
                 connection.execute(text)
-        reads = [Read(columns) for columns in fetch(connection.cursor(), "select_entities")]
+        reads = [EntityRead(columns) for columns in fetch(connection.cursor(), "select_entities")]
         letters = {
             read.put.parent_id: read.put.path
             for read in reads

@@ -71,12 +71,12 @@ class Meta:
         self.created_ms = created_ms
 
 
-class Reading:
+class CatalogueReading:
     """What was read, and what was made anew and must be written: by `Database.mend`."""
 
-    def __init__(self, catalogue: Catalogue, graveyard: list[int], last_body_number: int) -> None:
+    def __init__(self, catalogue: Catalogue, tombstones: list[int], last_body_number: int) -> None:
         self.catalogue = catalogue
-        self.graveyard = graveyard  # removed entities whose messages are still to be deleted
+        self.tombstones = tombstones  # removed entities whose messages are still to be deleted
         self.last_body_number = last_body_number
         self.is_meta_new = False
         self.puts: list[EntityPut] = []
@@ -92,7 +92,7 @@ class Reading:
         return is_meta_sound and are_rules_sound and not (self.puts or self.counters or self.no_tallies)
 
 
-class Read:
+class EntityRead:
     """One row of the table `entity`, as far as it can be read."""
 
     def __init__(self, columns: tuple[object, ...]) -> None:
@@ -123,10 +123,12 @@ class Read:
         return True
 
 
-def read_catalogue(connection: apsw.Connection, apart: SetApart) -> Reading:
-    reads = [Read(columns) for columns in fetch(connection.cursor(), "select_entities")]
+def read_catalogue(connection: apsw.Connection, apart: SetApart) -> CatalogueReading:
+    reads = [EntityRead(columns) for columns in fetch(connection.cursor(), "select_entities")]
     meta, is_meta_new = _read_meta(connection, apart)
-    found = Reading(Catalogue([], meta.last_entity_id, meta.clock_ms, meta.created_ms), [], meta.last_body_number)
+    found = CatalogueReading(
+        Catalogue([], meta.last_entity_id, meta.clock_ms, meta.created_ms), [], meta.last_body_number
+    )
     found.is_meta_new = is_meta_new
     due = _earliest(connection, "next_due_after_entity")
     expiry = _earliest(connection, "next_expiry_after_entity")
@@ -134,7 +136,7 @@ def read_catalogue(connection: apsw.Connection, apart: SetApart) -> Reading:
     mended = _mended(reads)
     _read_removed(connection, {read.put.entity_id for read in reads}, found, apart)
     paths = {read.put.entity_id: read.put.path for read in reads}
-    found.rules = read_rules(connection, apart, paths, found.graveyard)
+    found.rules = read_rules(connection, apart, paths, found.tombstones)
     for read in reads:
         entity_id = read.put.entity_id
         problem = ""
@@ -167,7 +169,7 @@ def read_entity(connection: apsw.Connection, entity_id: int) -> EntityRow | None
     found = fetch(connection.cursor(), "select_entity", (entity_id,))
     if not found:
         return None
-    read = Read(found[0])
+    read = EntityRead(found[0])
     if not read.are_counters_sound:
         read.counters = count_anew(connection, entity_id, read.counters)
     firsts = [
@@ -210,7 +212,7 @@ def _number(connection: apsw.Connection, statement: str, bounds: tuple[int, ...]
     return max(0, _int(number))
 
 
-def _mended(reads: list[Read]) -> dict[int, EntityPut]:
+def _mended(reads: list[EntityRead]) -> dict[int, EntityPut]:
     """By entity id, what damaged rows must have said: a queue and its dead-letter queue have the same settings."""
     sound = {read.put.entity_id: read.put for read in reads if read.is_put_sound}
     ids = {entity_key(put.path): put.entity_id for put in sound.values()}
@@ -235,7 +237,7 @@ def _mended(reads: list[Read]) -> dict[int, EntityPut]:
     return mended
 
 
-def _mend_numbers(connection: apsw.Connection, read: Read, found: Reading, apart: SetApart) -> None:
+def _mend_numbers(connection: apsw.Connection, read: EntityRead, found: CatalogueReading, apart: SetApart) -> None:
     entity_id, path = read.put.entity_id, read.put.path
     if not read.are_counters_sound:
         apart.note("entity", entity_id, read.columns, "the checksum of its counters does not hold; it is counted", path)
@@ -251,20 +253,20 @@ def count_anew(connection: apsw.Connection, entity_id: int, said: Counters) -> C
     """Of the rows it has: its time goes with their number. No number is given out twice."""
     bounds = (row_key(entity_id, 0), row_key(entity_id, SEQUENCE_MASK))
     ((active, active_bytes),) = fetch(connection.cursor(), "weigh_messages", bounds)
-    ((*parked, parked_bytes),) = fetch(connection.cursor(), "weigh_parked", bounds)
+    ((*inactive, inactive_bytes),) = fetch(connection.cursor(), "weigh_parked", bounds)
     counters = Counters()
     last = _number(connection, "last_number_of", bounds) & SEQUENCE_MASK
     if last < said.last_sequence_number <= SEQUENCE_MASK // 2:
         last = said.last_sequence_number
     counters.last_sequence_number = last + NUMBERS_SKIPPED
     counters.active = max(0, _int(active))
-    counters.deferred, counters.scheduled, counters.hidden = (max(0, _int(count)) for count in parked)
-    counters.size_bytes = max(0, _int(active_bytes)) + max(0, _int(parked_bytes))
+    counters.deferred, counters.scheduled, counters.hidden = (max(0, _int(count)) for count in inactive)
+    counters.size_bytes = max(0, _int(active_bytes)) + max(0, _int(inactive_bytes))
     counters.used_ms = int(time.time() * 1000)
     return counters
 
 
-def _read_removed(connection: apsw.Connection, present: set[int], found: Reading, apart: SetApart) -> None:
+def _read_removed(connection: apsw.Connection, present: set[int], found: CatalogueReading, apart: SetApart) -> None:
     """An entity that is there was not removed, whatever a flipped byte says: its messages are not deleted."""
     for (value,) in fetch(connection.cursor(), "select_removed"):
         entity_id = _int(value)
@@ -272,7 +274,7 @@ def _read_removed(connection: apsw.Connection, present: set[int], found: Reading
             apart.note("removed", entity_id, (entity_id,), f"entity {entity_id} is said to be removed, and is there")
             found.not_removed.append(entity_id)
         else:
-            found.graveyard.append(entity_id)
+            found.tombstones.append(entity_id)
 
 
 def _earliest(connection: apsw.Connection, statement: str) -> dict[int, int]:

@@ -18,7 +18,7 @@ from spillway.store.ids import IdRow, is_index_sound, is_indexed_sound, read_ind
 from spillway.store.ledger import row_of_columns
 from spillway.store.rows import DamagedRow, entity_id_of, sequence_number_of, stored_of
 from spillway.store.rows import text_of as text_of_bytes
-from spillway.store.sessions import Session, note_session
+from spillway.store.sessions import StoredSession, note_session
 from spillway.store.set_apart import SetApart, text_of
 from spillway.store.statements import each
 
@@ -45,7 +45,7 @@ def _findings(connection: apsw.Connection, apart: SetApart) -> Iterator[str]:
         if finding != "ok":
             yield " ".join(str(finding).split())
     found = read_catalogue(connection, apart)
-    catalogue, graveyard = found.catalogue, found.graveyard
+    catalogue, tombstones = found.catalogue, found.tombstones
     for row in catalogue.entities:
         try:
             settings_from_json(row.put.settings)
@@ -73,7 +73,7 @@ def _findings(connection: apsw.Connection, apart: SetApart) -> Iterator[str]:
             yield f"{row.put.path}: it holds {held} {what}, its counters say {said}"
     yield from _session_findings(connection, apart, paths)
     for entity_id in counted:
-        if entity_id not in graveyard:
+        if entity_id not in tombstones:
             yield f"there are messages of an entity {entity_id} that does not exist"
     yield from _body_findings(connection)
     for columns in each(connection.cursor(), "select_whole_ledger"):
@@ -82,7 +82,7 @@ def _findings(connection: apsw.Connection, apart: SetApart) -> Iterator[str]:
             reason = f"the ledger's row of {name if name is not None else columns[1]!r} in minute {columns[0]!r}"
             apart.note("ledger", f"{columns[0]!r} {name} {columns[2]!r}", columns, reason)
             yield f"{reason}: its checksum does not hold"
-    yield from _id_findings(connection, apart, paths, graveyard)
+    yield from _id_findings(connection, apart, paths, tombstones)
 
 
 def _rule_findings(entity: EntityRow) -> Iterator[str]:
@@ -114,12 +114,12 @@ def _body_findings(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _id_findings(
-    connection: apsw.Connection, apart: SetApart, paths: dict[int, str], graveyard: list[int]
+    connection: apsw.Connection, apart: SetApart, paths: dict[int, str], tombstones: list[int]
 ) -> Iterator[str]:
     """Every row of ids, and whether the index has exactly those that it should have."""
     indexed: dict[tuple[object, object], object] = {}
     for entity_id, digest, *rest in each(connection.cursor(), "select_all_index"):
-        if entity_id in graveyard:
+        if entity_id in tombstones:
             continue
         if not is_index_sound(entity_id, digest, *rest):
             reason = "the checksum of an indexed id does not hold"
@@ -140,7 +140,7 @@ def _id_findings(
             entity = paths.get(entity_id, "a removed entity")
             apart.note("accepted_id", columns[0], columns, "the checksum of ids does not hold", entity, row.upto)
             yield f"ids of messages of {entity} up to {row.upto}: their checksum does not hold"
-        elif entity_id not in paths and entity_id not in graveyard:
+        elif entity_id not in paths and entity_id not in tombstones:
             yield f"there are ids of messages of an entity {entity_id} that does not exist"
         elif row.upto <= upto.get(entity_id, 0):
             expected.update(((entity_id, digest), number_of(place)) for digest, place in split_ids(row.ids))
@@ -151,7 +151,7 @@ def _id_findings(
 def _session_findings(connection: apsw.Connection, apart: SetApart, paths: dict[int, str]) -> Iterator[str]:
     counted = {(columns[0], columns[1]): columns[2] for columns in each(connection.cursor(), "count_sessions")}
     for columns in each(connection.cursor(), "select_all_sessions"):
-        session = Session(columns)
+        session = StoredSession(columns)
         held = counted.pop((columns[0], columns[1]), 0)
         if not session.is_sound:
             note_session(session, apart, paths)

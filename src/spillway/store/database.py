@@ -37,7 +37,7 @@ from spillway.store.batch import Batch
 from spillway.store.bodies import Bodies
 from spillway.store.catalogue import (
     NO_COUNTERS,
-    Reading,
+    CatalogueReading,
     counters_checksum,
     meta_checksum,
     put_checksum,
@@ -88,7 +88,7 @@ class Database:
         self.created_ms = 0
         self.last_entity_id = 0
         self.last_body_number = 0
-        self.graveyard: list[int] = []  # removed entities whose messages are still being deleted
+        self.tombstones: list[int] = []  # removed entities whose messages are still being deleted
         self.apart = apart or SetApart(path.with_name(SET_APART_NAME))
         self.paths: dict[int, str] = {}  # by entity id, for who reads what is said of it
         self._before: tuple[int, int, int, list[int]] = (0, 0, 0, [])  # what `roll_back` goes back to
@@ -107,8 +107,8 @@ class Database:
         try:
             found = read_catalogue(self.connection, self.apart)
             catalogue = found.catalogue
-            self.graveyard, self.last_body_number = found.graveyard, found.last_body_number
-            self.bodies.look()
+            self.tombstones, self.last_body_number = found.tombstones, found.last_body_number
+            self.bodies.refresh()
             catalogue.ledger_minute = self.ledger.recover()
             self.clock_ms = catalogue.clock_ms
             self.created_ms = catalogue.created_ms
@@ -120,7 +120,7 @@ class Database:
             raise explain(error, self.path) from error
         return catalogue
 
-    def _mend(self, found: Reading) -> None:
+    def _mend(self, found: CatalogueReading) -> None:
         """Write what was made anew. Without space it is made anew at every start, until there is some."""
         try:
             self.begin()
@@ -163,27 +163,27 @@ class Database:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self._keep()
+        self._snapshot()
         self._cursor.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         self._cursor.execute("COMMIT")
-        self._keep()
+        self._snapshot()
 
-    def _keep(self) -> None:
-        self._before = (self.clock_ms, self.last_entity_id, self.last_body_number, list(self.graveyard))
+    def _snapshot(self) -> None:
+        self._before = (self.clock_ms, self.last_entity_id, self.last_body_number, list(self.tombstones))
 
     def roll_back(self) -> None:
         """Nothing since `begin` has happened. Only after an error that says so: the disk had no space for it."""
         if self.connection.in_transaction:
             self._cursor.execute("ROLLBACK")
-        self.clock_ms, self.last_entity_id, self.last_body_number, self.graveyard = self._before
-        self.bodies.forget(self.last_body_number)
+        self.clock_ms, self.last_entity_id, self.last_body_number, self.tombstones = self._before
+        self.bodies.roll_back(self.last_body_number)
 
     def new_batch(self) -> Batch:
-        return Batch(self._take)
+        return Batch(self._pop)
 
-    def _take(self, key: int) -> StoredMessage | DamagedRow | None:
+    def _pop(self, key: int) -> StoredMessage | DamagedRow | None:
         """For a batch, which gives up this place and may put the message to another."""
         columns = self._columns(key)
         if columns is None:
@@ -194,11 +194,11 @@ class Database:
         else:
             body_id = columns[BODY_ID_AT]
             if isinstance(body_id, int):
-                self.bodies.hold(row.message, body_id)
+                self.bodies.retain(row.message, body_id)
         return row
 
     def _columns(self, key: int) -> tuple[object, ...] | None:
-        if self.graveyard and entity_id_of(key) in self.graveyard:
+        if self.tombstones and entity_id_of(key) in self.tombstones:
             return None
         found = fetch(self._cursor, "select_row", (key,))
         return found[0] if found else None
@@ -217,7 +217,7 @@ class Database:
             if self.connection.total_changes() - before < len(batch.gone):
                 cursor.executemany(STATEMENTS["delete_parked"], runs)
         active: list[tuple[object, ...]] = []
-        parked: list[tuple[object, ...]] = []
+        inactive: list[tuple[object, ...]] = []
         placed = self.bodies.place(batch)
         for key, row in batch.fresh.items():
             if isinstance(row, DamagedRow):
@@ -227,11 +227,11 @@ class Database:
             if columns[1] == 0:
                 active.append((key, *columns[3:]))
             else:
-                parked.append(columns)
+                inactive.append(columns)
         if active:
             cursor.executemany(STATEMENTS["insert_message"], active)
-        if parked:
-            cursor.executemany(STATEMENTS["insert_parked"], parked)
+        if inactive:
+            cursor.executemany(STATEMENTS["insert_parked"], inactive)
         write_sessions(cursor, batch, self.apart, self.paths)
         if batch.ledger:
             write_ledger(cursor, batch.ledger)
@@ -243,7 +243,7 @@ class Database:
 
     def _write_entities(self, batch: Batch) -> None:
         for put in batch.puts.values():
-            assert put.entity_id not in self.graveyard, "entity ids are never used again"
+            assert put.entity_id not in self.tombstones, "entity ids are never used again"
             self._put_entity(put)
             self.paths[put.entity_id] = put.path
         for entity_id in batch.removed:
@@ -251,7 +251,7 @@ class Database:
             self._cursor.execute(STATEMENTS["delete_sessions"], (entity_id,))
             self._cursor.execute(STATEMENTS["delete_indexed"], (entity_id,))
             self._cursor.execute(STATEMENTS["put_removed"], (entity_id,))
-            self.graveyard.append(entity_id)
+            self.tombstones.append(entity_id)
 
     def _write_counters(self, batch: Batch) -> None:
         rows: list[tuple[object, ...]] = []
@@ -296,9 +296,9 @@ class Database:
         ((*sums,),) = fetch(self._cursor, statement, bounds)
         return [value if isinstance(value, int) else 0 for value in sums]
 
-    def bury(self, count_max: int) -> None:
+    def purge(self, count_max: int) -> None:
         """Delete some of what a removed entity had, inside `begin` and `commit`; all at once would stop the line."""
-        entity_id = self.graveyard[0]
+        entity_id = self.tombstones[0]
         bounds = (row_key(entity_id, 0), row_key(entity_id, SEQUENCE_MASK), count_max)
         self.bodies.release("select_some_body_ids", [bounds])
         before = self.connection.total_changes()
@@ -309,13 +309,13 @@ class Database:
         self._cursor.execute(STATEMENTS["delete_some_rules"], (entity_id, count_max))
         if self.connection.total_changes() == before:
             self._cursor.execute(STATEMENTS["forget_removed"], (entity_id,))
-            del self.graveyard[0]
+            del self.tombstones[0]
         self.bodies.settle()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def answer(self, query: Query) -> Rows:
-        if self.graveyard and query.entity_id in self.graveyard:
+        if self.tombstones and query.entity_id in self.tombstones:
             return Rows([])
         if isinstance(query, (LoadSession, LoadSessions, LoadSessionNames)):
             return answer_sessions(self._cursor, query, self.apart, self.paths)

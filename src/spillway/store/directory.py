@@ -74,7 +74,7 @@ class DataDirectory:
             raise StoreError(f"the directory {directory} cannot be made: {error.strerror}") from error
         return directory / JOURNAL_NAME
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         """One more journal is open here."""
         self._holders += 1
 

@@ -123,7 +123,7 @@ def write_ids(cursor: apsw.Cursor, batch: Batch) -> None:
             _index(cursor, record)
     for entity_id, upto in batch.ids_forgotten.items():
         if entity_id not in batch.removed:
-            _forget(cursor, entity_id, upto)
+            _evict(cursor, entity_id, upto)
 
 
 def _index(cursor: apsw.Cursor, record: MessageIdsIndexed) -> None:
@@ -140,7 +140,7 @@ def _index(cursor: apsw.Cursor, record: MessageIdsIndexed) -> None:
     _put_indexed(cursor, entity_id, record.upto, record.accepted_ms)
 
 
-def _forget(cursor: apsw.Cursor, entity_id: int, upto: int) -> None:
+def _evict(cursor: apsw.Cursor, entity_id: int, upto: int) -> None:
     indexed_upto, _ = read_indexed(cursor, entity_id)
     if indexed_upto > 0:
         for row in list(read_rows(cursor, entity_id, 0, min(upto, indexed_upto))):

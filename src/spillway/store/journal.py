@@ -1,7 +1,7 @@
 """The seam between deciding and remembering, small enough to read at a glance.
 
 A journal has one writer. Turns are committed in the order submitted; whatever arrives while a commit is under way is
-the next one (group commit without a timer). `Listener` is called on the thread that `post` leads to, in order.
+the next one (group commit without a timer). `JournalListener` is called on the thread that `post` leads to, in order.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from spillway.model.records import Catalogue, Query, Rows, Turn
 from spillway.store.day_files import SealedDays
 
 
-class Listener(Protocol):
+class JournalListener(Protocol):
     """Who is told. The pump, or a test."""
 
     def on_durable(self, ticket: int) -> None:
@@ -31,7 +31,7 @@ class Journal(Protocol):
     def recover(self) -> Catalogue:
         """Entities and counters, never messages. Call once, first."""
 
-    def start(self, listener: Listener, post: Callable[[Callable[[], None]], None]) -> None:
+    def start(self, listener: JournalListener, post: Callable[[Callable[[], None]], None]) -> None:
         """Begin to write. `post` runs a function on the listener's thread (`loop.call_soon_threadsafe`)."""
 
     def submit(self, turn: Turn, ticket: int) -> None:

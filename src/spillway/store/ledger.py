@@ -167,7 +167,7 @@ class LedgerTable:
                 self._file = None
                 self._mark((self._day + 1) * MINUTES_PER_DAY)
         except OSError as error:
-            self._give_up(error)
+            self._abandon_sealing(error)
 
     def _begin(self) -> None:
         first = self._first(self.sealed_before)
@@ -221,7 +221,7 @@ class LedgerTable:
             self._connection.execute(STATEMENTS["delete_some_of_ledger"], (self.sealed_before, STEP_ROWS))
         self._has_sealed_rows = 0 < self._first(0) < self.sealed_before
 
-    def _give_up(self, error: OSError) -> None:
+    def _abandon_sealing(self, error: OSError) -> None:
         """All rows are still here. It is tried again with a new file: one whose sync failed is not to be trusted."""
         log.error("the ledger of %s cannot be sealed, and is tried again: %s", self._files.namespace, error)
         self.abandon()

@@ -50,7 +50,7 @@ from spillway.model.records import (
 from spillway.store.answers import Found, PassedOver, fill, fill_each
 from spillway.store.changes import changed, moved
 from spillway.store.day_files import DaysInMemory
-from spillway.store.journal import Listener
+from spillway.store.journal import JournalListener
 from spillway.store.ledger_memory import LedgerMemory
 from spillway.store.memory_ids import IdMemory
 from spillway.store.rows import copy_of
@@ -189,7 +189,7 @@ class EntityMemory:
         ]
         return rows
 
-    def take(self, number: int) -> StoredMessage:
+    def pop(self, number: int) -> StoredMessage:
         stored = self.discard(number)
         assert stored is not None, f"no message {number} in {self.put.path}"
         return stored
@@ -257,7 +257,7 @@ class MemoryJournal:
         self._clock_ms = 0
         self._ledger = LedgerMemory(self.days)
         self._created_ms = int(time.time() * 1000)
-        self._listener: Listener | None = None
+        self._listener: JournalListener | None = None
         self._post: Callable[[Callable[[], None]], None] | None = None
 
     def recover(self) -> Catalogue:
@@ -266,7 +266,7 @@ class MemoryJournal:
         catalogue.ledger_minute = self._ledger.first_minute()
         return catalogue
 
-    def start(self, listener: Listener, post: Callable[[Callable[[], None]], None]) -> None:
+    def start(self, listener: JournalListener, post: Callable[[Callable[[], None]], None]) -> None:
         self._listener = listener
         self._post = post
 
@@ -309,7 +309,7 @@ class MemoryJournal:
             rows = fill(query, entity.found(query))
         post(lambda: listener.on_loaded(ticket, rows))
 
-    def _started(self) -> tuple[Listener, Callable[[Callable[[], None]], None]]:
+    def _started(self) -> tuple[JournalListener, Callable[[Callable[[], None]], None]]:
         assert self._listener is not None and self._post is not None, "start comes first"
         return self._listener, self._post
 
@@ -342,9 +342,9 @@ class MemoryJournal:
                 self._entities[record.entity_id].discard(record.sequence_number)
         elif isinstance(record, MessageChanged):
             entity = self._entities[record.entity_id]
-            entity.insert(changed(entity.take(record.sequence_number), record))
+            entity.insert(changed(entity.pop(record.sequence_number), record))
         elif isinstance(record, MessageMoved):
-            stored = self._entities[record.from_entity_id].take(record.from_sequence_number)
+            stored = self._entities[record.from_entity_id].pop(record.from_sequence_number)
             self._entities[record.to_entity_id].insert(moved(stored, record))
         elif isinstance(record, EntityPut):
             self._put_entity(record)
@@ -361,7 +361,7 @@ class MemoryJournal:
         elif isinstance(record, MessageIdsIndexed):
             self._entities[record.entity_id].ids.index(record)
         elif isinstance(record, MessageIdsForgotten):
-            self._entities[record.entity_id].ids.forget(record)
+            self._entities[record.entity_id].ids.evict(record)
         else:
             raise AssertionError(f"a record the store does not know: {type(record).__name__}")
 

@@ -40,7 +40,7 @@ class IdMemory:
         self._indexed_upto = record.upto
         self._indexed_ms = record.accepted_ms
 
-    def forget(self, record: MessageIdsForgotten) -> None:
+    def evict(self, record: MessageIdsForgotten) -> None:
         end = self._after(record.upto)
         for packed in self._log[:end]:
             digest = packed[:DIGEST_BYTES]

@@ -34,7 +34,7 @@ def columns_of(entity_id: int, number: int, name: str, text: str | None) -> Colu
     return entity_id, number, name, text, rule_checksum(entity_id, number, name, text)
 
 
-class Read:
+class RuleRead:
     """One row of the table, as far as it can be read. `place` names it, whatever its key has become."""
 
     def __init__(self, columns: tuple[object, ...]) -> None:
@@ -80,9 +80,9 @@ class RuleReading:
 def read_rules(connection: apsw.Connection, apart: SetApart, paths: dict[int, str], removed: list[int]) -> RuleReading:
     """`paths` has every entity that is there; rules of those in `removed` are being deleted."""
     found = RuleReading()
-    damaged: list[Read] = []
+    damaged: list[RuleRead] = []
     for columns in each(connection.cursor(), "select_rules"):
-        read = Read(columns)
+        read = RuleRead(columns)
         if read.is_sound and read.entity_id in paths:
             found.add(read.entity_id, read.row())
         elif read.entity_id not in removed:
@@ -92,7 +92,7 @@ def read_rules(connection: apsw.Connection, apart: SetApart, paths: dict[int, st
     return found
 
 
-def _mend(read: Read, found: RuleReading, apart: SetApart, paths: dict[int, str]) -> None:
+def _mend(read: RuleRead, found: RuleReading, apart: SetApart, paths: dict[int, str]) -> None:
     home = next((entity_id for entity_id in paths if read.belongs_to(entity_id)), -1)
     if home >= 0 and not found.has_number(home, read.number):
         apart.note("rule", read.place, read.columns, WANDERED, paths[home])
@@ -111,7 +111,7 @@ def _mend(read: Read, found: RuleReading, apart: SetApart, paths: dict[int, str]
         apart.note("rule", read.place, read.columns, HOMELESS)
 
 
-def stand_in(read: Read, others: list[RuleRow]) -> RuleRow:
+def stand_in(read: RuleRead, others: list[RuleRow]) -> RuleRow:
     """What takes the place of a row that cannot be read, beside the others of its entity."""
     number = read.number
     if not 0 < number < NUMBER_MAX or any(row.number == number for row in others):
@@ -127,9 +127,9 @@ def stand_in(read: Read, others: list[RuleRow]) -> RuleRow:
 def rules_of(connection: apsw.Connection, entity_id: int) -> list[RuleRow]:
     """Of one entity, while the store is open."""
     rows: list[RuleRow] = []
-    damaged: list[Read] = []
+    damaged: list[RuleRead] = []
     for columns in fetch(connection.cursor(), "select_rules_of", (entity_id,)):
-        read = Read(columns)
+        read = RuleRead(columns)
         if read.is_sound:
             rows.append(read.row())
         else:

@@ -21,7 +21,7 @@ _HEAD: Final = struct.Struct("<qqqqq")
 MENDED_MAX: Final = 3  # looks at a page of sessions: after each the damaged ones are in their place
 
 
-class Session:
+class StoredSession:
     """One row of the table. `is_sound`: it matches its checksum."""
 
     def __init__(self, columns: tuple[object, ...]) -> None:
@@ -61,7 +61,7 @@ def write_sessions(cursor: apsw.Cursor, batch: Batch, apart: SetApart, paths: di
         if entity_id in batch.removed:
             continue
         found = fetch(cursor, "select_session", (entity_id, session_id))
-        session = Session(found[0]) if found else None
+        session = StoredSession(found[0]) if found else None
         left = (0 if session is None else session.active) - gone
         active = left + come
         ready_since = first if session is None or (left == 0 and come > 0) else session.ready_since
@@ -104,7 +104,7 @@ def count_session(cursor: apsw.Cursor, entity_id: int, session_id: str) -> tuple
     return count, sequence_number_of(key)
 
 
-def note_session(session: Session, apart: SetApart, paths: dict[int, str]) -> None:
+def note_session(session: StoredSession, apart: SetApart, paths: dict[int, str]) -> None:
     reason = f"the message session {session.session_id!r} does not match its checksum; its messages are counted"
     if not session.is_state_known:
         reason += ", its state is not known"
@@ -112,7 +112,7 @@ def note_session(session: Session, apart: SetApart, paths: dict[int, str]) -> No
     apart.note("session", place, session.columns, reason, paths.get(session.entity_id, ""))
 
 
-def _mend(cursor: apsw.Cursor, session: Session, apart: SetApart, paths: dict[int, str]) -> None:
+def _mend(cursor: apsw.Cursor, session: StoredSession, apart: SetApart, paths: dict[int, str]) -> None:
     """By the writer, in the transaction under way or in one of its own."""
     note_session(session, apart, paths)
     name = session.columns[1]
@@ -137,7 +137,7 @@ def _mend(cursor: apsw.Cursor, session: Session, apart: SetApart, paths: dict[in
 
 def answer_sessions(cursor: apsw.Cursor, query: Query, apart: SetApart, paths: dict[int, str]) -> Rows:
     for _ in range(MENDED_MAX):
-        sessions = [Session(columns) for columns in _select(cursor, query)]
+        sessions = [StoredSession(columns) for columns in _select(cursor, query)]
         unsound = [session for session in sessions if not session.is_sound]
         if all(session.columns[6] is None for session in unsound):
             break

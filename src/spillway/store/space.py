@@ -38,9 +38,9 @@ class Space:
         self._log_bytes_most = log_bytes_max
         # On the caller's thread.
         self._room = 0
-        self._looked_at = -MEASURE_EVERY_S
-        self._looked_submitted_bytes = 0
-        self._looked_durable_bytes = 0
+        self._checked_at = -MEASURE_EVERY_S
+        self._checked_submitted_bytes = 0
+        self._checked_durable_bytes = 0
         # On the writer's.
         self.log_bytes_max = min(log_bytes_max, LOG_BYTES_MIN)
         self.growth_bytes = 0
@@ -53,14 +53,14 @@ class Space:
         """What may still be written by who has submitted so much, of which so much is durable."""
         now = time.monotonic()
         if (
-            now - self._looked_at >= MEASURE_EVERY_S
-            or submitted_bytes - self._looked_submitted_bytes >= MEASURE_EVERY_BYTES
+            now - self._checked_at >= MEASURE_EVERY_S
+            or submitted_bytes - self._checked_submitted_bytes >= MEASURE_EVERY_BYTES
         ):
-            self._looked_at = now
-            self._looked_submitted_bytes = submitted_bytes
-            self._looked_durable_bytes = durable_bytes
+            self._checked_at = now
+            self._checked_submitted_bytes = submitted_bytes
+            self._checked_durable_bytes = durable_bytes
             self._room = self._read()
-        return max(0, self._room - WRITTEN_TWICE * (submitted_bytes - self._looked_durable_bytes))
+        return max(0, self._room - WRITTEN_TWICE * (submitted_bytes - self._checked_durable_bytes))
 
     def _read(self) -> int:
         free = free_bytes_at(self.path.parent)
@@ -92,7 +92,7 @@ class Space:
         is_plenty = quarter >= self._log_bytes_most
         self._note_every_bytes = NOTE_EVERY_BYTES if is_plenty else MEASURE_EVERY_BYTES
         if self.ballast is not None:
-            self.ballast.take(free_bytes_at(self.path.parent))
+            self.ballast.allocate(free_bytes_at(self.path.parent))
 
 
 def free_bytes_at(directory: Path) -> int:

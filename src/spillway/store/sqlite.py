@@ -25,7 +25,7 @@ from spillway.store.database import Database
 from spillway.store.day_files import DIRECTORY_NAME, DayFiles
 from spillway.store.directory import DataDirectory
 from spillway.store.errors import StoreFull, explain
-from spillway.store.journal import Listener
+from spillway.store.journal import JournalListener
 from spillway.store.log_copier import LogCopier
 from spillway.store.space import GROWTH_BYTES_MAX, Space
 
@@ -35,10 +35,10 @@ WAL_BYTES_MAX: Final = 64 * 1024 * 1024
 WAL_TIMES_MAX: Final = 2  # so many times as long while it is copied; then the copy is waited for
 IDLE_S: Final = 0.5  # without work for so long, the log is copied into the file
 FULL_RETRY_S: Final = 0.25  # until a write for which there was no space is tried again
-HOUSE_PAUSE_S: Final = 2.0
+MAINTENANCE_PAUSE_S: Final = 2.0
 FULL_CLOSING_RETRIES: Final = 4  # then a journal that is being closed gives up
-BURY_ROWS: Final = 500  # messages of a removed entity deleted along with a commit
-BURY_ROWS_IDLE: Final = 5_000
+PURGE_ROWS: Final = 500  # messages of a removed entity deleted along with a commit
+PURGE_ROWS_IDLE: Final = 5_000
 ROWS_FEW: Final = 32  # of a commit: somebody waits for it, and nobody gains by more coming along
 
 
@@ -47,7 +47,7 @@ class Copied:
 
 
 Item: TypeAlias = tuple[Turn | Query | Copied | None, int, int]  # None: close; ticket; size in bytes
-Told: TypeAlias = tuple[int, Rows | None]  # ticket, and the answer if it was a query
+Ack: TypeAlias = tuple[int, Rows | None]  # ticket, and the answer if it was a query
 
 
 class SqliteJournal:
@@ -67,7 +67,7 @@ class SqliteJournal:
         self.path = path
         self._directory = directory
         if directory is not None:
-            directory.hold()  # until close
+            directory.acquire()  # until close
         home = path.parent if directory is None else directory.path
         self.days = DayFiles(home / DIRECTORY_NAME, path.parent.name)
         self._on_write = on_write
@@ -76,12 +76,12 @@ class SqliteJournal:
         ballast = None if directory is None else Ballast(path.with_name(BALLAST_NAME))
         self._space = Space(path, ballast, wal_bytes_max)
         self._is_full = False  # the last write found no space
-        self._house_pause_until = 0.0  # what nobody waits for is left while there is no space
+        self._maintenance_paused_until = 0.0  # what nobody waits for is left while there is no space
         self._database: Database | None = None
         self._copier: LogCopier | None = None  # where there is none, the writer copies the log by itself
         self._inbox: SimpleQueue[Item] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._listener: Listener | None = None
+        self._listener: JournalListener | None = None
         self._post: Callable[[Callable[[], None]], None] | None = None
         self._failure: BaseException | None = None
         self._is_closing = False
@@ -109,7 +109,7 @@ class SqliteJournal:
             return database
         except StoreFull as error:
             log.warning("%s", error)
-        if ballast is not None and ballast.give_up():
+        if ballast is not None and ballast.release():
             log.warning("%s: the ballast is given up for the start", self.path)
             try:
                 return Database(self.path, self._synchronous, self._vfs, self.days)
@@ -117,7 +117,7 @@ class SqliteJournal:
                 log.warning("%s", error)
         return Database(self.path, self._synchronous, self._vfs, self.days, has_index_in_memory=True)
 
-    def start(self, listener: Listener, post: Callable[[Callable[[], None]], None]) -> None:
+    def start(self, listener: JournalListener, post: Callable[[Callable[[], None]], None]) -> None:
         assert self._database is not None, "recover comes before start"
         assert self._thread is None, "start is called once"
         self._listener = listener
@@ -182,7 +182,7 @@ class SqliteJournal:
             try:
                 database.close()
             except apsw.FullError:
-                if ballast is None or not ballast.give_up():
+                if ballast is None or not ballast.release():
                     raise
                 database.close()
             if ballast is not None:
@@ -204,21 +204,21 @@ class SqliteJournal:
             self._fail(error)
 
     def _step(self, database: Database) -> bool:
-        """One group commit, or some housekeeping while nobody waits. False: it was the last."""
-        if self._inbox.empty() and self._may_keep_house():
-            if database.graveyard:
-                self._at_leisure(database, self._bury)
+        """One group commit, or some maintenance while nobody waits. False: it was the last."""
+        if self._inbox.empty() and self._may_maintain():
+            if database.tombstones:
+                self._at_leisure(database, self._purge)
                 return True
             if database.ledger.is_sealing:
                 self._at_leisure(database, self._seal)
                 return True
-        is_waiting = database.wal_bytes or database.ledger.is_waiting or database.graveyard
+        is_waiting = database.wal_bytes or database.ledger.is_waiting or database.tombstones
         try:
             item = self._inbox.get(timeout=IDLE_S if is_waiting else None)
         except Empty:
             if self.is_copying:
                 self._finish_copying(database)
-            elif database.wal_bytes and self._may_keep_house():
+            elif database.wal_bytes and self._may_maintain():
                 self._at_leisure(database, self._copy_log)
             return True
         items = [item]
@@ -231,17 +231,17 @@ class SqliteJournal:
         is_last = item[0] is None
         items = [each for each in items if isinstance(each[0], (Turn, Query))]
         if items:
-            self._perform(database, items)
+            self._commit(database, items)
         else:
-            self._keep_house(database)
+            self._maintain(database)
         return not is_last
 
-    def _perform(self, database: Database, items: list[Item]) -> None:
+    def _commit(self, database: Database, items: list[Item]) -> None:
         """All of these turns in one transaction, then tell, in order."""
         tries = 0
         while True:
             try:
-                told, size_bytes, seals_before = self._write(database, items)
+                acks, size_bytes, seals_before = self._write(database, items)
                 break
             except apsw.FullError as error:
                 database.roll_back()
@@ -253,12 +253,12 @@ class SqliteJournal:
             self._note_space(database)
         self._durable_bytes += size_bytes
         self._begin_copying(database)  # who hears that this is durable knows of it
-        if told:
-            self._tell(told)
-        self._keep_house(database)
+        if acks:
+            self._post_acks(acks)
+        self._maintain(database)
         if seals_before:
             database.ledger.seal(seals_before)
-        if database.ledger.is_sealing and self._may_keep_house():
+        if database.ledger.is_sealing and self._may_maintain():
             self._at_leisure(database, self._seal)
 
     def _make_room(self, database: Database, error: apsw.FullError, tries: int) -> None:
@@ -267,7 +267,7 @@ class SqliteJournal:
             self._is_full = True
             log.error("%s: no space left on the disk, what is to be written waits: %s", self.path, error)
         ballast = self._space.ballast
-        if ballast is not None and ballast.give_up():
+        if ballast is not None and ballast.release():
             log.warning("%s: the ballast is given up", self.path)
             return
         try:
@@ -284,8 +284,8 @@ class SqliteJournal:
         if self._is_closing:
             time.sleep(FULL_RETRY_S)
 
-    def _write(self, database: Database, items: list[Item]) -> tuple[list[Told], int, int]:
-        told: list[Told] = []
+    def _write(self, database: Database, items: list[Item]) -> tuple[list[Ack], int, int]:
+        acks: list[Ack] = []
         size_bytes = 0
         seals_before = 0
         is_open = False
@@ -298,25 +298,25 @@ class SqliteJournal:
                 batch.add(what)
                 size_bytes += item_bytes
                 seals_before = max(seals_before, what.seals_before)
-                told.append((ticket, None))
+                acks.append((ticket, None))
             elif isinstance(what, Query):
                 if not batch.is_empty:
                     database.write(batch)
                     batch = database.new_batch()
-                told.append((ticket, database.answer(what)))
+                acks.append((ticket, database.answer(what)))
         if is_open:
             if not batch.is_empty:
                 self._on_write(len(batch.fresh) + len(batch.gone) <= ROWS_FEW)
                 database.write(batch)
-            if database.graveyard:
-                database.bury(BURY_ROWS)
+            if database.tombstones:
+                database.purge(PURGE_ROWS)
             database.commit()
-        return told, size_bytes, seals_before
+        return acks, size_bytes, seals_before
 
-    # -- keeping house -----------------------------------------------------------------------------------------------
+    # -- maintenance -------------------------------------------------------------------------------------------------
 
-    def _may_keep_house(self) -> bool:
-        return time.monotonic() >= self._house_pause_until
+    def _may_maintain(self) -> bool:
+        return time.monotonic() >= self._maintenance_paused_until
 
     def _at_leisure(self, database: Database, work: Callable[[Database], None]) -> None:
         """What nobody waits for: without space it is left for a while."""
@@ -324,13 +324,13 @@ class SqliteJournal:
             work(database)
         except apsw.FullError as error:
             database.roll_back()
-            self._house_pause_until = time.monotonic() + HOUSE_PAUSE_S
+            self._maintenance_paused_until = time.monotonic() + MAINTENANCE_PAUSE_S
             log.debug("%s: left for later: %s", self.path, error)
 
-    def _keep_house(self, database: Database) -> None:
+    def _maintain(self, database: Database) -> None:
         copier = self._copier
         if copier is None:
-            if self._is_log_long(database) and self._may_keep_house():
+            if self._is_log_long(database) and self._may_maintain():
                 self._at_leisure(database, self._copy_log)
         elif copier.is_begun:
             is_too_long = database.wal_bytes >= WAL_TIMES_MAX * self._space.log_bytes_max
@@ -348,7 +348,7 @@ class SqliteJournal:
         if space.is_time_to_note(self._durable_bytes):
             self._note_space(database)
         copier = self._copier
-        if copier is not None and not copier.is_begun and self._is_log_long(database) and self._may_keep_house():
+        if copier is not None and not copier.is_begun and self._is_log_long(database) and self._may_maintain():
             copier.begin()
 
     def _is_log_long(self, database: Database) -> bool:
@@ -371,26 +371,26 @@ class SqliteJournal:
     def _seal(self, database: Database) -> None:
         database.ledger.step()
 
-    def _bury(self, database: Database) -> None:
+    def _purge(self, database: Database) -> None:
         database.begin()
-        database.bury(BURY_ROWS_IDLE)
+        database.purge(PURGE_ROWS_IDLE)
         database.commit()
         self._begin_copying(database)
-        self._keep_house(database)
+        self._maintain(database)
 
     # -- telling, on the listener's thread -------------------------------------------------------------------------
 
-    def _tell(self, told: list[Told]) -> None:
+    def _post_acks(self, acks: list[Ack]) -> None:
         """One wake-up of the listener's thread for a whole commit."""
-        self._post_safely(lambda: self._say(told))
+        self._post_safely(lambda: self._acknowledge(acks))
 
-    def _say(self, told: list[Told]) -> None:
+    def _acknowledge(self, acks: list[Ack]) -> None:
         assert self._listener is not None
-        last = len(told) - 1
-        for index, (ticket, rows) in enumerate(told):
+        last = len(acks) - 1
+        for index, (ticket, rows) in enumerate(acks):
             if rows is not None:
                 self._listener.on_loaded(ticket, rows)
-            elif index == last or told[index + 1][1] is not None:  # a later turn's ticket speaks for it
+            elif index == last or acks[index + 1][1] is not None:  # a later turn's ticket speaks for it
                 self._listener.on_durable(ticket)
 
     def _fail(self, error: BaseException) -> None:
@@ -402,10 +402,10 @@ class SqliteJournal:
         assert listener is not None
         self._post_safely(lambda: listener.on_failed(explained))
 
-    def _post_safely(self, say: Callable[[], None]) -> None:
+    def _post_safely(self, callback: Callable[[], None]) -> None:
         assert self._post is not None
         try:
-            self._post(say)
+            self._post(callback)
         except RuntimeError:
             # The listener's loop is closed already: nobody is left to tell, and what was committed stays committed.
             if not self._is_closing:

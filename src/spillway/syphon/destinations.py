@@ -39,7 +39,7 @@ CLOSE_S: Final = 1.0
 Opener = Callable[[], Awaitable[Connection]]
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """The lane that messages came from: it settles them."""
 
     @property
@@ -51,7 +51,7 @@ class Source(Protocol):
         """The primary has these."""
         ...
 
-    def keep(self, items: "Sequence[Item]", destination: str, error: ClientError, again_s: float = 0.0) -> None:
+    def retain(self, items: "Sequence[Item]", destination: str, error: ClientError, again_s: float = 0.0) -> None:
         """Refused. `again_s` is when they may be tried again; 0 if it is the message itself that was refused."""
         ...
 
@@ -72,7 +72,7 @@ class Item:
         "since_s",
     )
 
-    def __init__(self, lane: Source, message: ReceivedMessage, home: Restored, now_s: float = 0.0) -> None:
+    def __init__(self, lane: MessageSource, message: ReceivedMessage, home: Restored, now_s: float = 0.0) -> None:
         self.lane = lane
         self.message = message
         self.raw = home.raw
@@ -180,8 +180,8 @@ class Destinations:
             self._unreachable(destination, as_client_error(error))
         finally:
             destination.task = None
-        self._keep(destination, [item for batch in batches for item in batch])
-        self._keep_line(destination)
+        self._retain(destination, [item for batch in batches for item in batch])
+        self._retain_line(destination)
 
     async def _post(self, destination: Destination, sender: Sender, batches: deque[list[Item]]) -> None:
         """One behind the other; or, where the last answer was a refusal, one at a time until something is taken."""
@@ -253,9 +253,9 @@ class Destinations:
         if isinstance(decision, EachAlone):
             await self._finish_each(destination, batch)
         elif isinstance(decision, Keep):
-            batch[0].lane.keep(batch, destination.path, error)
+            batch[0].lane.retain(batch, destination.path, error)
         else:
-            self._keep(destination, batch)
+            self._retain(destination, batch)
 
     async def _finish_each(self, destination: Destination, batch: list[Item]) -> None:
         """One of them is to blame for the refusal of all: each for itself; on a new link, where it has ended that."""
@@ -269,7 +269,7 @@ class Destinations:
             except Exception as error:  # also what opening a connection may raise
                 if not self._is_blocked(destination):
                     self._unreachable(destination, as_client_error(error))
-                self._keep(destination, batch[at:])
+                self._retain(destination, batch[at:])
                 return
             self._await(destination, sender, [item], outcome)
 
@@ -282,20 +282,20 @@ class Destinations:
             self.lost = error
         destination.error = error
 
-    def _keep_line(self, destination: Destination) -> None:
+    def _retain_line(self, destination: Destination) -> None:
         items = list(destination.line)
         destination.line.clear()
-        self._keep(destination, items)
+        self._retain(destination, items)
 
-    def _keep(self, destination: Destination, items: list[Item]) -> None:
+    def _retain(self, destination: Destination, items: list[Item]) -> None:
         """Keep messages for what the destination said, not for what they are: they may be tried again."""
         for lane, those in _by_lane(items):
-            lane.keep(those, destination.path, destination.reason, max(destination.state.retry_at_s, 0.001))
+            lane.retain(those, destination.path, destination.reason, max(destination.state.retry_at_s, 0.001))
 
 
-def _by_lane(items: Sequence[Item]) -> list[tuple[Source, list[Item]]]:
+def _by_lane(items: Sequence[Item]) -> list[tuple[MessageSource, list[Item]]]:
     """Nearly always all of one."""
-    by_lane: dict[Source, list[Item]] = {}
+    by_lane: dict[MessageSource, list[Item]] = {}
     for item in items:
         by_lane.setdefault(item.lane, []).append(item)
     return list(by_lane.items())

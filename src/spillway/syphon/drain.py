@@ -10,8 +10,8 @@ from typing import Any, Final
 from spillway.client import ClientError
 from spillway.syphon.depths import Backlogs, Depth
 from spillway.syphon.destinations import Opener
-from spillway.syphon.move import Moved, MoveOptions, Share, move
-from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, OutcomeCounts
+from spillway.syphon.move import BacklogShare, Moved, MoveOptions, move
+from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, OutcomeCount, OutcomeCounts
 from spillway.syphon.policy import BackOff
 from spillway.syphon.restore import Ttl
 
@@ -22,7 +22,7 @@ TRIES_MAX: Final = 3  # to go on after a connection was lost, without a message 
 
 
 @dataclass
-class Drained:
+class DrainSummary:
     """What became of the backlog. `moved` is what was counted here; `before` and `after` are the broker's own counts,
     None where the key has not the right to ask for them."""
 
@@ -61,7 +61,7 @@ class Drain:
         open_secondary: Opener,
         backlogs: Backlogs,
         options: DrainOptions,
-        told: Callable[[Count], None],
+        told: Callable[[OutcomeCount], None],
         say: Callable[[str], None],
         begun: Callable[[int | None], None] = lambda count: None,
     ) -> None:
@@ -73,15 +73,15 @@ class Drain:
         self.say = say
         self.begun = begun
         self.stopped = asyncio.Event()
-        self.done = Drained(backlogs.name)
+        self.done = DrainSummary(backlogs.name)
         self._outcomes = OutcomeCounts()
-        self._kept: list[Count] = []  # of the last pass: what an earlier one was refused may be home by now
+        self._kept: list[OutcomeCount] = []  # of the last pass: what an earlier one was refused may be home by now
 
     def stop(self) -> None:
         """The pass under way ends in order, and no other is begun."""
         self.stopped.set()
 
-    async def run(self) -> Drained:
+    async def run(self) -> DrainSummary:
         """`SecondaryError` or `ClientError` if a namespace cannot be reached."""
         began_s = time.monotonic()
         depths = await self.backlogs.depths()
@@ -140,13 +140,13 @@ class Drain:
         self._kept = []
         try:
             async with await self.open_primary() as primary, await self.open_secondary() as secondary:
-                shares = [Share(path) for path in paths]
+                shares = [BacklogShare(path) for path in paths]
                 moved: Moved = await move(primary, secondary, shares, chosen, self._count, self.stopped)
         except ClientError as error:
             return error
         return moved.error
 
-    def _count(self, count: Count) -> None:
+    def _count(self, count: OutcomeCount) -> None:
         if count.outcome == KEPT:
             self._kept.append(count)
         else:

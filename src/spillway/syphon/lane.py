@@ -37,7 +37,7 @@ class NotAddressable(ClientError):
     default_condition = "amqp:not-allowed"
 
 
-class Lane:
+class BacklogLane:
     """The base of both drivers' lanes."""
 
     def __init__(self, backlog: str, destinations: Destinations, ttl: Ttl) -> None:
@@ -85,7 +85,7 @@ class Lane:
             lines.setdefault(home.path, []).append(item)
         self._note_lock_span(locked_until_ms, now_ms)
         for path, items in lines.items():
-            self.take(self.destinations.at(path), items)
+            self.route(self.destinations.at(path), items)
 
     def _home_of(self, message: ReceivedMessage, now_ms: int) -> Restored | None:
         """The message as it goes home; None for one that can go nowhere: it is dealt with."""
@@ -109,12 +109,12 @@ class Lane:
         message.raw = b""
         settled = self.receiver.dead_letter(message, error.reason, error.description)
 
-        def look(future: "asyncio.Future[None]") -> None:
+        def check(future: "asyncio.Future[None]") -> None:
             failed = None if future.cancelled() else future.exception()
             self.on_dead_lettered(error, size_bytes, failed if isinstance(failed, ClientError) else None)
             self._done(1, 0)
 
-        settled.add_done_callback(look)
+        settled.add_done_callback(check)
 
     # -- told by the destinations -----------------------------------------------------------------------------------
 
@@ -148,11 +148,11 @@ class Lane:
 
     # -- for the drivers to fill in -----------------------------------------------------------------------------------
 
-    def take(self, destination: Destination, items: list[Item]) -> None:
+    def route(self, destination: Destination, items: list[Item]) -> None:
         """Messages for a destination: into its line, or kept if it takes nothing now."""
         raise NotImplementedError
 
-    def keep(self, items: Sequence[Item], destination: str, error: ClientError, again_s: float = 0.0) -> None:
+    def retain(self, items: Sequence[Item], destination: str, error: ClientError, again_s: float = 0.0) -> None:
         """Refused: `Source.keep`."""
         raise NotImplementedError
 

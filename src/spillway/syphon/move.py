@@ -21,8 +21,8 @@ from spillway.client import ClientError, Connection, Management, ReceivedMessage
 from spillway.model.aliases import Malformed
 from spillway.syphon.crash import RECEIVED, crash_at
 from spillway.syphon.destinations import Destination, Destinations, Item
-from spillway.syphon.lane import Lane, renew_locks
-from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, OutcomeCounts, Told, reason_of
+from spillway.syphon.lane import BacklogLane, renew_locks
+from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, OutcomeCount, OutcomeCounts, Told, reason_of
 from spillway.syphon.restore import Ttl
 
 RECEIVE_MAX: Final = 2_000
@@ -36,7 +36,7 @@ SLICE_S: Final = 0.1  # to look again whether anything can go on
 
 
 @dataclass(frozen=True)
-class Share:
+class BacklogShare:
     """How many messages of a backlog queue one pass may take; None is all."""
 
     backlog: str
@@ -72,7 +72,7 @@ class Moved:
 async def move(
     primary: Connection,
     secondary: Connection,
-    shares: Sequence[Share],
+    shares: Sequence[BacklogShare],
     options: MoveOptions | None = None,
     told: Told | None = None,
     stopped: asyncio.Event | None = None,
@@ -132,13 +132,13 @@ class Held:
         self.again_s = again_s  # when it may be tried again; 0 if it is the message that was refused
 
 
-class PassLane(Lane):
+class PassLane(BacklogLane):
     """One backlog queue, through one receiver that receives ahead."""
 
     def __init__(
         self,
         connection: Connection,
-        share: Share,
+        share: BacklogShare,
         destinations: Destinations,
         options: MoveOptions,
         moved: Moved,
@@ -171,7 +171,7 @@ class PassLane(Lane):
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
-            self._let_go(is_drained or self._is_stopped() or self.destinations.lost is not None)
+            self._release_held(is_drained or self._is_stopped() or self.destinations.lost is not None)
             await self.receiver.close()
             if self._management is not None:
                 await self._management.close()
@@ -229,10 +229,10 @@ class PassLane(Lane):
             self.sort(messages)
         return messages
 
-    def take(self, destination: Destination, items: list[Item]) -> None:
+    def route(self, destination: Destination, items: list[Item]) -> None:
         state = destination.state
         if state.is_blocked(self.loop.time()):
-            self.keep(items, destination.path, destination.reason, state.blocked_until_s)
+            self.retain(items, destination.path, destination.reason, state.blocked_until_s)
         else:
             self.destinations.put(destination, items)
 
@@ -245,7 +245,7 @@ class PassLane(Lane):
             # The primary has it; the backlog will hand it out again. The duplicate window makes one of the two.
             self._count(destination, REPEATED, reason_of(error), 1, 0)
 
-    def keep(self, items: Sequence[Item], destination: str, error: ClientError, again_s: float = 0.0) -> None:
+    def retain(self, items: Sequence[Item], destination: str, error: ClientError, again_s: float = 0.0) -> None:
         """Keep messages locked to the end of the pass, so that those behind them are seen."""
         size_bytes = 0
         reason = reason_of(error)
@@ -268,7 +268,7 @@ class PassLane(Lane):
 
     def _count(self, destination: str, outcome: str, reason: str, messages: int, size_bytes: int) -> None:
         if messages > 0:
-            count = Count(self.backlog, destination, outcome, reason, messages, size_bytes)
+            count = OutcomeCount(self.backlog, destination, outcome, reason, messages, size_bytes)
             self.moved.outcomes.add(count)
             if self.told is not None:
                 self.told(count)
@@ -302,7 +302,7 @@ class PassLane(Lane):
         except TimeoutError:
             return
 
-    def _let_go(self, is_released: bool) -> None:
+    def _release_held(self, is_released: bool) -> None:
         """Count what is kept. Released, others get it at once; else its lock ends by itself, which keeps it out of the
         way of those behind it, whom the next pass is for."""
         for item in self.waiting.values():  # under way when the connection was lost: nobody knows

@@ -17,7 +17,7 @@ REASON_CHARS_MAX: Final = 300
 
 
 @dataclass(frozen=True)
-class Count:
+class OutcomeCount:
     """One line of counts. `destination` is empty where nobody can know it."""
 
     backlog: str
@@ -28,7 +28,7 @@ class Count:
     size_bytes: int
 
 
-Told = Callable[[Count], None]
+Told = Callable[[OutcomeCount], None]
 
 
 @dataclass
@@ -37,7 +37,7 @@ class OutcomeCounts:
 
     lines: dict[tuple[str, str, str, str], list[int]] = field(default_factory=dict)
 
-    def add(self, count: Count) -> None:
+    def add(self, count: OutcomeCount) -> None:
         key = (count.backlog, count.destination, count.outcome, count.reason)
         if key not in self.lines and len(self.lines) >= REASONS_MAX:
             key = (count.backlog, "", count.outcome, "other reasons")
@@ -45,10 +45,10 @@ class OutcomeCounts:
         line[0] += count.messages
         line[1] += count.size_bytes
 
-    def counts(self) -> Iterator[Count]:
+    def counts(self) -> Iterator[OutcomeCount]:
         for (backlog, destination, outcome, reason), (messages, size_bytes) in self.lines.items():
             if messages:
-                yield Count(backlog, destination, outcome, reason, messages, size_bytes)
+                yield OutcomeCount(backlog, destination, outcome, reason, messages, size_bytes)
 
     def total(self, outcome: str) -> int:
         return sum(line[0] for key, line in self.lines.items() if key[2] == outcome)

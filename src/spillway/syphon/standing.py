@@ -27,7 +27,7 @@ from spillway.client import (
 )
 from spillway.model.aliases import Malformed
 from spillway.syphon.destinations import ATTACH_S, Destination, Destinations, Item, Opener
-from spillway.syphon.lane import Lane, Receiving, renew_locks
+from spillway.syphon.lane import BacklogLane, Receiving, renew_locks
 from spillway.syphon.observer import Observer
 from spillway.syphon.policy import (
     BUSY_PAUSE_S,
@@ -64,7 +64,7 @@ LANES_CLOSE_S: Final = 2.5
 CONNECTIONS_CLOSE_S: Final = 1.0
 
 
-class Syphon:
+class StandingSyphon:
     """All backlog queues of a pairing, over one connection to each namespace."""
 
     def __init__(
@@ -241,7 +241,7 @@ class Aside:
         self.until_s = until_s
 
 
-class StandingLane(Lane):
+class StandingLane(BacklogLane):
     """One receiver of one backlog queue, until it fails."""
 
     def __init__(
@@ -362,16 +362,16 @@ class StandingLane(Lane):
     def on_received(self, body_bytes: int) -> None:
         self.observer.count_receive(self.backlog, body_bytes)
 
-    def take(self, destination: Destination, items: list[Item]) -> None:
+    def route(self, destination: Destination, items: list[Item]) -> None:
         key = destination.path.lower()
         if not destination.state.is_blocked(self.loop.time()) and key not in self.held:
             self.destinations.put(destination, items)
             return
         for item in items:  # behind those that wait already
             if self._is_held_full():
-                self._forget(item, key)
+                self._discard(item, key)
             else:
-                self._hold(destination, key, item)
+                self._hold_back(destination, key, item)
         self._tell_kept(destination, key, destination.reason)
         self._changed.set()
 
@@ -390,18 +390,18 @@ class StandingLane(Lane):
         found.update({key: count for key, count in self._aside_counts.items() if key})
         return found
 
-    def keep(self, items: Sequence[Item], destination: str, error: ClientError, again_s: float = 0.0) -> None:
+    def retain(self, items: Sequence[Item], destination: str, error: ClientError, again_s: float = 0.0) -> None:
         if not self.is_open:
             return
         if not again_s:
             for item in items:
-                self._forget(item, "")
+                self._discard(item, "")
                 self._report(error, item.number)
             return
         found = self.destinations.at(destination)
         key = found.path.lower()
         for item in items:
-            self._hold(found, key, item)
+            self._hold_back(found, key, item)
         self._tell_kept(found, key, error)
         self._changed.set()
         self.progress.set()
@@ -415,7 +415,7 @@ class StandingLane(Lane):
         if self.reported.is_new(number):
             self.observer.message_kept(self.backlog, error, number)
 
-    def _hold(self, destination: Destination, key: str, item: Item) -> None:
+    def _hold_back(self, destination: Destination, key: str, item: Item) -> None:
         self.held.setdefault(key, deque()).append(item)
         destination.held_count += 1
         self.held_count += 1
@@ -428,7 +428,7 @@ class StandingLane(Lane):
         self.held_bytes -= sum(len(item.raw) for item in items)
         return items
 
-    def _forget(self, item: Item, key: str) -> None:
+    def _discard(self, item: Item, key: str) -> None:
         """Forget all of an item but its lock."""
         self.waiting.pop(item.message.delivery_id, None)
         self._put_aside(item.message, key, item.locked_s)
@@ -524,18 +524,18 @@ class StandingLane(Lane):
         for item in kept.values():
             item.locked_s = now_s
             self.observer.count_renew(self.backlog)
-        self._let_go({item.message.delivery_id for item in due} - set(kept))
+        self._release_held({item.message.delivery_id for item in due} - set(kept))
 
-    def _let_go(self, delivery_ids: set[int]) -> None:
+    def _release_held(self, delivery_ids: set[int]) -> None:
         """Let go of messages that are held; a send under way goes on."""
         for key in list(self.held) if delivery_ids else ():
             destination = self.destinations.at(key)
             items = self._unhold(key)
             for item in items:
                 if item.message.delivery_id in delivery_ids:
-                    self._forget(item, key)
+                    self._discard(item, key)
                 else:
-                    self._hold(destination, key, item)
+                    self._hold_back(destination, key, item)
 
     def _release_ended(self, now_s: float) -> None:
         self._release(lambda each: each.until_s <= now_s)

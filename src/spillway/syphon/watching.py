@@ -13,10 +13,10 @@ from spillway.model.backlogs import backlog_path
 from spillway.model.failures import Blame
 from spillway.syphon.depths import Backlogs, SecondaryError
 from spillway.syphon.destinations import Opener
-from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, OutcomeCounts, reason_of
+from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, OutcomeCount, OutcomeCounts, reason_of
 from spillway.syphon.policy import BackOff, as_client_error, failure_of
 from spillway.syphon.restore import Ttl
-from spillway.syphon.standing import LONG_POLL_S, OPERATION_TIMEOUT_S, Syphon
+from spillway.syphon.standing import LONG_POLL_S, OPERATION_TIMEOUT_S, StandingSyphon
 
 LOOK_S: Final = 1.0  # for the first backlog queue, then less and less often
 LOOK_MAX_S: Final = 60.0
@@ -47,15 +47,15 @@ class Watched:
 class Outcomes:
     """The syphon's observer: counts, which `told` hears one by one; `say` hears of interruptions."""
 
-    def __init__(self, told: Callable[[Count], None], say: Callable[[str], None]) -> None:
+    def __init__(self, told: Callable[[OutcomeCount], None], say: Callable[[str], None]) -> None:
         self._told = told
         self._say = say
         self.failed: Exception | None = None  # whoever hears it has gone: nothing is told any more
         self.on_failed: Callable[[], None] = lambda: None
         self.counts = OutcomeCounts()
-        self.kept_counts: dict[tuple[str, str], Count] = {}  # by queue and destination, or by queue and number
+        self.kept_counts: dict[tuple[str, str], OutcomeCount] = {}  # by queue and destination, or by queue and number
 
-    def told(self, count: Count) -> None:
+    def told(self, count: OutcomeCount) -> None:
         self._safely(lambda: self._told(count))
 
     def say(self, text: str) -> None:
@@ -72,19 +72,19 @@ class Outcomes:
 
     def syphoned(self, path: str, count: int, queue: str) -> None:
         self.kept_counts.pop((queue, path), None)
-        self._add(Count(queue, path, MOVED, "", count, 0))
+        self._add(OutcomeCount(queue, path, MOVED, "", count, 0))
 
     def kept(self, path: str, error: ClientError, queue: str, held: int) -> None:
-        self._keep((queue, path), Count(queue, path, KEPT, reason_of(error), held, 0))
+        self._retain((queue, path), OutcomeCount(queue, path, KEPT, reason_of(error), held, 0))
 
     def message_kept(self, queue: str, error: ClientError, sequence_number: int) -> None:
-        self._keep((queue, f"#{sequence_number}"), Count(queue, "", KEPT, reason_of(error), 1, 0))
+        self._retain((queue, f"#{sequence_number}"), OutcomeCount(queue, "", KEPT, reason_of(error), 1, 0))
 
     def dead_lettered(self, queue: str, error: Malformed) -> None:
-        self._add(Count(queue, "", DEAD_LETTERED, error.reason, 1, 0))
+        self._add(OutcomeCount(queue, "", DEAD_LETTERED, error.reason, 1, 0))
 
     def repeated(self, queue: str, error: ClientError) -> None:
-        self._add(Count(queue, "", REPEATED, reason_of(error), 1, 0))
+        self._add(OutcomeCount(queue, "", REPEATED, reason_of(error), 1, 0))
 
     def polled(self, queue: str, received: int) -> None:
         """A poll is nothing that anybody watches for."""
@@ -103,17 +103,17 @@ class Outcomes:
 
     def count_send(self, path: str, size_bytes: int) -> None: ...
 
-    def _keep(self, key: tuple[str, str], count: Count) -> None:
+    def _retain(self, key: tuple[str, str], count: OutcomeCount) -> None:
         if len(self.kept_counts) < 10_000:
             self.kept_counts[key] = count
         self.told(count)
 
-    def _add(self, count: Count) -> None:
+    def _add(self, count: OutcomeCount) -> None:
         self.counts.add(count)
         self.told(count)
 
 
-class Watch:
+class SyphonWatch:
     """One run of a watch, until `stop`."""
 
     def __init__(
@@ -122,7 +122,7 @@ class Watch:
         open_secondary: Opener,
         backlogs: Backlogs,
         options: WatchOptions,
-        told: Callable[[Count], None],
+        told: Callable[[OutcomeCount], None],
         say: Callable[[str], None],
     ) -> None:
         self.open_primary = open_primary
@@ -135,7 +135,7 @@ class Watch:
         self.stopped = asyncio.Event()
         self._held: dict[tuple[str, str], int] = {}
         self._attached: set[str] = set()  # queues of which it is known what is held
-        self.syphon: Syphon | None = None
+        self.syphon: StandingSyphon | None = None
 
     def stop(self) -> None:
         self.stopped.set()
@@ -150,7 +150,7 @@ class Watch:
                 await self._raise_if_refused(self.syphon)
                 while not self.stopped.is_set():
                     await self._rest(LOOK_AGAIN_S)
-                    await self._look_again()
+                    await self._check_again()
         finally:
             if self.syphon is not None:
                 self._held = self.syphon.held_counts()
@@ -160,8 +160,8 @@ class Watch:
             raise self.outcomes.failed
         return self._summed_up(time.monotonic() - began_s)
 
-    def _started(self, paths: list[str]) -> Syphon:
-        syphon = Syphon(
+    def _started(self, paths: list[str]) -> StandingSyphon:
+        syphon = StandingSyphon(
             self.open_primary,
             self.open_secondary,
             paths,
@@ -174,7 +174,7 @@ class Watch:
         self.say(f"watching {len(paths)} of the backlog queues of '{self.backlogs.name}'")
         return syphon
 
-    async def _raise_if_refused(self, syphon: Syphon) -> None:
+    async def _raise_if_refused(self, syphon: StandingSyphon) -> None:
         tried, stopped = asyncio.ensure_future(syphon.tried()), asyncio.ensure_future(self.stopped.wait())
         await asyncio.wait([tried, stopped], return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -209,7 +209,7 @@ class Watch:
             return [backlog_path(self.backlogs.name, index) for index in range(self.backlogs.probes)]
         return found
 
-    async def _look_again(self) -> None:
+    async def _check_again(self) -> None:
         if self.syphon is None or self.stopped.is_set():
             return
         with contextlib.suppress(SecondaryError):

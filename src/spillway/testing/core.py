@@ -11,7 +11,7 @@ from spillway.model.records import Rows
 from spillway.store.memory import MemoryJournal
 
 
-class Core:
+class CoreHarness:
     """Plays the pump: remembers every turn, answers every load, and hands back what was said."""
 
     def __init__(self, now_ms: int = 1_000_000, quotas: Quotas | None = None) -> None:

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from spillway.model.records import Catalogue, Query, Rows, Turn
 from spillway.store.day_files import SealedDays
-from spillway.store.journal import Journal, Listener
+from spillway.store.journal import Journal, JournalListener
 
 
 class FaultyJournal:
@@ -28,13 +28,13 @@ class FaultyJournal:
         self._submitted_bytes = 0
         self._durable_bytes = 0
         self._sizes: deque[tuple[int, int]] = deque()  # ticket, bytes
-        self._listener: Listener | None = None
+        self._listener: JournalListener | None = None
         self._delayed: SimpleQueue[tuple[float, Callable[[], None] | None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     # -- what a test does to it ----------------------------------------------------------------------------------
 
-    def hold(self) -> None:
+    def suspend(self) -> None:
         """The disk stands still: nothing becomes durable, nothing is loaded."""
         self.is_held = True
 
@@ -62,7 +62,7 @@ class FaultyJournal:
     def recover(self) -> Catalogue:
         return self.inner.recover()
 
-    def start(self, listener: Listener, post: Callable[[Callable[[], None]], None]) -> None:
+    def start(self, listener: JournalListener, post: Callable[[Callable[[], None]], None]) -> None:
         self._listener = listener
         if self.delay_s > 0:
             self._thread = threading.Thread(target=self._run_delayed, args=(post,), name="slow disk", daemon=True)
@@ -74,10 +74,10 @@ class FaultyJournal:
     def submit(self, turn: Turn, ticket: int) -> None:
         self._submitted_bytes += turn.size_bytes
         self._sizes.append((ticket, turn.size_bytes))
-        self._take(turn, ticket)
+        self._accept(turn, ticket)
 
     def load(self, query: Query, ticket: int) -> None:
-        self._take(query, ticket)
+        self._accept(query, ticket)
 
     @property
     def is_copying(self) -> bool:
@@ -106,7 +106,7 @@ class FaultyJournal:
             self._delayed.put((0.0, None))
             self._thread.join()
 
-    def _take(self, what: Turn | Query, ticket: int) -> None:
+    def _accept(self, what: Turn | Query, ticket: int) -> None:
         if self.is_held:
             self._held.append((what, ticket))
         else:

@@ -3,9 +3,9 @@
 from typing import TypeVar
 
 from spillway.amqp.connection import Connection, ConnectionOptions
-from spillway.amqp.events import Event, SaslRequested
+from spillway.amqp.events import ConnectionEvent, SaslRequested
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=ConnectionEvent)
 
 ROUNDS_MAX = 10_000  # two ends that never fall silent are a fault of ours
 
@@ -18,17 +18,17 @@ def server_options() -> ConnectionOptions:
     return ConnectionOptions("server", sasl_mechanisms=["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"])
 
 
-class End:
+class WireEnd:
     """One end of the wire: a connection and the events it has told so far."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.events: list[Event] = []
+        self.events: list[ConnectionEvent] = []
 
     def collect(self) -> None:
-        self.events += self.connection.take_events()
+        self.events += self.connection.drain_events()
 
-    def take(self, kind: type[E]) -> E:
+    def pop(self, kind: type[E]) -> E:
         """The oldest event of a kind, which must be there; it is taken away."""
         self.collect()
         for index, event in enumerate(self.events):
@@ -37,7 +37,7 @@ class End:
                 return event
         raise AssertionError(f"no {kind.__name__} among {[type(event).__name__ for event in self.events]}")
 
-    def take_all(self, kind: type[E]) -> list[E]:
+    def pop_all(self, kind: type[E]) -> list[E]:
         """All events of a kind; they are taken away."""
         self.collect()
         found = [event for event in self.events if isinstance(event, kind)]
@@ -45,7 +45,7 @@ class End:
         return found
 
 
-class Wire:
+class WirePair:
     """A client and a server. The server lets everyone in through SASL; all else is for the test to decide."""
 
     def __init__(
@@ -57,8 +57,8 @@ class Wire:
     ) -> None:
         self.now_ms = now_ms
         self.chunk_bytes = chunk_bytes
-        self.client = End(Connection(client or client_options(), False, now_ms))
-        self.server = End(Connection(server or server_options(), True, now_ms))
+        self.client = WireEnd(Connection(client or client_options(), False, now_ms))
+        self.server = WireEnd(Connection(server or server_options(), True, now_ms))
         self.bytes_carried = 0
 
     def open(self) -> None:
@@ -75,9 +75,9 @@ class Wire:
                 return
         raise AssertionError("the two ends never fall silent")
 
-    def carry(self, source: End, sink: End) -> int:
+    def carry(self, source: WireEnd, sink: WireEnd) -> int:
         """Carry what one end has to say to the other."""
-        data = b"".join(source.connection.take_output())
+        data = b"".join(source.connection.drain_output())
         step = self.chunk_bytes or max(len(data), 1)
         for at in range(0, len(data), step):
             sink.connection.receive(data[at : at + step], self.now_ms)
@@ -87,7 +87,7 @@ class Wire:
         self.bytes_carried += len(data)
         return len(data)
 
-    def let_in(self, end: End) -> None:
+    def let_in(self, end: WireEnd) -> None:
         for _ in [event for event in end.events if isinstance(event, SaslRequested)]:
             end.connection.sasl_done(0)
         end.events = [event for event in end.events if not isinstance(event, SaslRequested)]

@@ -23,7 +23,7 @@ from spillway.model.rules import FilterError, SqlAction
 class Statement:
     """One change."""
 
-    def perform(self, changed: ChangedProperties) -> None:
+    def apply(self, changed: ChangedProperties) -> None:
         """May raise FilterError."""
 
 
@@ -35,7 +35,7 @@ class SetUser(Statement):
         self.key = fold(name)
         self.expression = expression
 
-    def perform(self, changed: ChangedProperties) -> None:
+    def apply(self, changed: ChangedProperties) -> None:
         value = self.expression.value(changed)
         if isinstance(value, int) and not isinstance(value, bool) and isinstance(changed.user(self.key), float):
             value = float(value)  # SET converts to the type that the property has, where C# does so by itself
@@ -46,7 +46,7 @@ class RemoveUser(Statement):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def perform(self, changed: ChangedProperties) -> None:
+    def apply(self, changed: ChangedProperties) -> None:
         changed.remove_user(self.name)
 
 
@@ -58,7 +58,7 @@ class SetSystem(Statement):
         self.chars_max = SETTABLE[name]
         self.expression = expression
 
-    def perform(self, changed: ChangedProperties) -> None:
+    def apply(self, changed: ChangedProperties) -> None:
         value = None if self.expression is None else self.expression.value(changed)
         changed.set_system(self.name, None if value is None else self._converted(value))
 
@@ -94,7 +94,7 @@ class Action:
         """
         changed = ChangedProperties(properties, seed)
         for statement in self.statements:
-            statement.perform(changed)
+            statement.apply(changed)
         return changed
 
 

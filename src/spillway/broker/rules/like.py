@@ -114,18 +114,18 @@ class Piece:
             self._find_fixed()
         planes = memory.planes_of(text)
         places = planes.all
-        looked_at = 0
+        checked = 0
         for index in self.fixed:
             places &= planes.places_of(self.text[index]) >> (start + index)
-            looked_at += 1
-            if not places or (looked_at % LOOKS_PER_COUNT == 0 and places.bit_count() <= PLACES_LEFT_MAX):
+            checked += 1
+            if not places or (checked % LOOKS_PER_COUNT == 0 and places.bit_count() <= PLACES_LEFT_MAX):
                 break
-        self.grains += planes.take_grains() + looked_at * (len(text) - start + AND_GRAINS)
+        self.grains += planes.drain_grains() + checked * (len(text) - start + AND_GRAINS)
         while places:
             found = start + (places & -places).bit_length() - 1
             if found + self.length > end:
                 return -1
-            if looked_at == len(self.fixed) or self.stands_at(text, found):
+            if checked == len(self.fixed) or self.stands_at(text, found):
                 return found
             self.grains += 4 * (len(text) - start + AND_GRAINS)
             places &= places - 1

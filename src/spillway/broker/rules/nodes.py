@@ -282,7 +282,7 @@ class Like(Predicate):
         is_like = like.matches(value, memory)
         if like.work > 0:
             if self.is_kept:
-                memory.keep_answer(value, like.pattern, like.escape, is_like)
+                memory.store_answer(value, like.pattern, like.escape, is_like)
             properties.settle(self, is_like, like.work)
         return TRUE if is_like else FALSE
 
@@ -323,7 +323,7 @@ class LikeProperty(Predicate):
         like = LikePattern(pattern, escape)
         is_like = like.matches(text, memory)
         if self.is_kept:
-            memory.keep_answer(text, pattern, escape, is_like)
+            memory.store_answer(text, pattern, escape, is_like)
         properties.settle(self, is_like, like.work)
         return is_like
 

@@ -13,14 +13,14 @@ import typer
 from spillway.cli.errors import CommandError, UsageError
 
 if TYPE_CHECKING:
-    from spillway.lab.field.plan import Plan
+    from spillway.lab.field.plan import PlayPlan
 
 RANDOM: Final = "random"
 SEED_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class Chosen:
+class PlayOptions:
     """The options that only a random play has."""
 
     seed: int | None
@@ -29,7 +29,7 @@ class Chosen:
     library: Path | None
 
 
-def refuse_options(chosen: Chosen) -> None:
+def refuse_options(chosen: PlayOptions) -> None:
     """Refuse options that are for every other scenario."""
     given = {"--seed": chosen.seed, "--plan": chosen.plan, "--library": chosen.library}
     for name, value in given.items():
@@ -39,7 +39,7 @@ def refuse_options(chosen: Chosen) -> None:
         raise UsageError(f"--show-plan: only with --scenario {RANDOM}")
 
 
-def play_random(chosen: Chosen, keep: Path | None, as_json: bool) -> None:
+def play_random(chosen: PlayOptions, keep: Path | None, as_json: bool) -> None:
     plan = plan_for(chosen)
     if chosen.is_shown:
         sys.stdout.write(plan.to_text())
@@ -57,7 +57,7 @@ def play_random(chosen: Chosen, keep: Path | None, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def plan_for(chosen: Chosen) -> "Plan":
+def plan_for(chosen: PlayOptions) -> "PlayPlan":
     from spillway.lab.field.draw import plan_of
     from spillway.lab.field.plan import PlanError, read_plan
 
@@ -71,7 +71,7 @@ def plan_for(chosen: Chosen) -> "Plan":
         raise UsageError(f"--plan {error}") from error
 
 
-def play(plan: "Plan", library: Path | None, keep: Path | None) -> dict[str, Any]:
+def play(plan: "PlayPlan", library: Path | None, keep: Path | None) -> dict[str, Any]:
     from spillway.client.control import ControlError
     from spillway.client.errors import ClientError
     from spillway.lab.field.play import Play

@@ -12,7 +12,7 @@ from spillway.cli.parts.pipeline_open_days import brokers_of
 
 if TYPE_CHECKING:
     from spillway.spark.jobs.job import Job
-    from spillway.spark.platform.option import Declared
+    from spillway.spark.platform.option import DeclaredOption
 
 # What only a command can do for a job: fields of its config that are no options, and a summary for a terminal.
 ONLY_HERE: Final[Mapping[str, Mapping[str, Any]]] = {"metering": {"find_brokers": brokers_of}}
@@ -51,7 +51,7 @@ def run(job: "Job[Any, Any]", typed: Mapping[str, Any], master: str | None) -> A
         raise UsageError(*(f"pipeline {job.name}: {line}" for line in error.lines)) from None
 
 
-def _parameter(option: "Declared") -> inspect.Parameter:
+def _parameter(option: "DeclaredOption") -> inspect.Parameter:
     metavar = option.option.metavar or None
     about = typer.Option(f"--{option.name}", metavar=metavar, help=option.sentence(), show_default=False)
     kind: Any = bool if option.is_flag else list[str] if option.option.is_repeated else str

@@ -9,7 +9,7 @@ import typer
 from spillway.cli.errors import CommandError, UsageError
 
 if TYPE_CHECKING:
-    from spillway.spark.billing.what_if import Answer
+    from spillway.spark.billing.what_if import WhatIfAnswer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 SECONDS: Final = 1_000
@@ -79,7 +79,7 @@ def read_seconds(option: str, text: str) -> int:
     return milliseconds // SECONDS
 
 
-def say_answer(found: "Answer", queues: int) -> None:
+def say_answer(found: "WhatIfAnswer", queues: int) -> None:
     from spillway.model.texts import count_text
 
     print(f"diverted           {count_text(found.diverted, 'message')}, {gigabytes(found.diverted_bytes)}")

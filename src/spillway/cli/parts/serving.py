@@ -21,7 +21,7 @@ from spillway.cli.errors import CommandError, UsageError
 from spillway.cli.parts.serve_plan import EntityPlan, NamespacePlan, ServePlan
 
 if TYPE_CHECKING:
-    from spillway.admin.front import Front
+    from spillway.admin.front import HttpFront
     from spillway.model.access import AccessRule
     from spillway.server.key_watch import KeyWatch
     from spillway.server.namespace_server import NamespaceServer, ServerOptions
@@ -84,7 +84,7 @@ async def serve(plan: ServePlan, directory: "DataDirectory") -> int:
         tls = server_context(certificates)
     make_clock = MovableClock if plan.is_clock_movable else BrokerClock
     servers: list[NamespaceServer] = []
-    fronts: list[Front] = []
+    fronts: list[HttpFront] = []
     held = process_budget(plan.quotas)
     try:
         for index, namespace in enumerate(plan.namespaces):

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from spillway.syphon.drain import Drained
-    from spillway.syphon.outcomes import Count
+    from spillway.syphon.drain import DrainSummary
+    from spillway.syphon.outcomes import OutcomeCount
     from spillway.syphon.watching import Watched
 
 NOTE_EVERY_S = 10.0  # of what came home, where nobody looks at a bar
 
 
-class Screen:
+class SyphonScreen:
     """Output for people: progress and notes on stderr, the summary on stdout."""
 
     def __init__(self, is_watch: bool) -> None:
@@ -30,7 +30,7 @@ class Screen:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
-    def __enter__(self) -> "Screen":
+    def __enter__(self) -> "SyphonScreen":
         if self.console.is_terminal:
             self._progress = _progress(self.console)
             self._progress.start()
@@ -48,7 +48,7 @@ class Screen:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, total=total)
 
-    def count(self, count: "Count") -> None:
+    def count(self, count: "OutcomeCount") -> None:
         from spillway.syphon.outcomes import KEPT, MOVED
 
         if count.outcome in (MOVED, "dead-lettered"):
@@ -69,7 +69,7 @@ class Screen:
     def note(self, text: str) -> None:
         self.console.print(text, markup=False)
 
-    def summary(self, done: "Drained | Watched") -> None:
+    def summary(self, done: "DrainSummary | Watched") -> None:
         from spillway.model.texts import count_text
 
         print(
@@ -98,7 +98,7 @@ class Lines:
     def begin(self, total: int | None) -> None:
         _print({"event": "begun", "messages": total})
 
-    def count(self, count: "Count") -> None:
+    def count(self, count: "OutcomeCount") -> None:
         _print(
             {
                 "event": count.outcome,
@@ -112,7 +112,7 @@ class Lines:
     def note(self, text: str) -> None:
         _print({"event": "note", "text": text})
 
-    def summary(self, done: "Drained | Watched") -> None:
+    def summary(self, done: "DrainSummary | Watched") -> None:
         _print({"event": "summary", **asdict(done)})
 
 

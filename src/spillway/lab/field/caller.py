@@ -17,7 +17,7 @@ from typing import Any, Final
 from spillway.lab.field import plan as plans
 from spillway.lab.field.content import GOOD, digest_of_sent, identity_of, make_message
 from spillway.lab.field.lines import AFTER_CLOSE, BARE, BEGIN, CALL, CLOSED, END, VITALS
-from spillway.lab.field.plan import Plan, Program, Send, read_plan
+from spillway.lab.field.plan import PlannedSend, PlayPlan, Program, read_plan
 from spillway.lab.field.vitals import vitals
 from spillway.lab.histories import EVENT, FAIL, INFO, OK, UNCLEAN, History, now_ns
 
@@ -34,10 +34,10 @@ NOTED: Final = (
 
 
 @dataclass(frozen=True)
-class Call:
+class SendCall:
     """What one call sends."""
 
-    send: Send
+    send: PlannedSend
     group: str
     messages: list[Any]
     digests: list[str | None]
@@ -47,7 +47,7 @@ class Call:
         return [identity_of(message) for message in self.messages]
 
 
-class Pair:
+class PairedFactories:
     """The two factories of a process and the secondary's manager, of either front (`library`)."""
 
     def __init__(self, library: Any, spec: dict[str, Any], history: History, timeout_s: float) -> None:
@@ -70,7 +70,7 @@ class Pair:
                 EVENT, name=event.name, path=event.path, count=event.count, error=error, before=before
             )  # fmt: skip
 
-    def options(self, plan: Plan, interval_s: float, pending: str, is_syphon: bool) -> Any:
+    def options(self, plan: PlayPlan, interval_s: float, pending: str, is_syphon: bool) -> Any:
         return self.library.SendAvailabilityPairedNamespaceOptions(
             self.manager,
             self.secondary,
@@ -100,22 +100,22 @@ class Caller:
             for number in range(self.program.senders):
                 self.senders[entity.name, number] = primary.create_message_sender(entity.name)
 
-    def calls(self, index: int, send: Send) -> list[Call]:
+    def calls(self, index: int, send: PlannedSend) -> list[SendCall]:
         entity = next(each for each in self.plan.entities if each.name == send.entity)
         session_id = f"s{index % SESSIONS}" if entity.sessions else None
         group = f"{self.program.name}-{index}"
         messages = [make_message(send.kind, f"{group}-{number}", session_id) for number in range(send.count)]
         parts = [messages] if send.how == plans.BATCH else [[message] for message in messages]
-        return [Call(send, group, part, [digest_of_sent(message) for message in part]) for part in parts]
+        return [SendCall(send, group, part, [digest_of_sent(message) for message in part]) for part in parts]
 
-    def asked(self, call: Call) -> tuple[str, tuple[Any, ...]]:
+    def asked(self, call: SendCall) -> tuple[str, tuple[Any, ...]]:
         """The sender's method, and what it is given."""
         if call.send.how == plans.SCHEDULE:
             due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=plans.LATER_S)
             return "schedule_messages", (call.messages, due)
         return "send_messages", (call.messages if call.send.how == plans.BATCH else call.messages[0],)
 
-    def told(self, call: Call, begun_ns: int, error: BaseException | None) -> None:
+    def record(self, call: SendCall, begun_ns: int, error: BaseException | None) -> None:
         line: dict[str, Any] = {
             "t0": begun_ns,
             "ids": call.ids,
@@ -131,7 +131,7 @@ class Caller:
             line |= {"res": FAIL if is_unsent else INFO, "error": type(error).__name__, "text": str(error)[:TEXT_MAX]}
         self.history.write(CALL, **line)
 
-    def last_message(self, entity: plans.Entity) -> Any:
+    def last_message(self, entity: plans.PlannedEntity) -> Any:
         """One more message, that is under way when the factory is closed."""
         return make_message(GOOD, f"last-{self.program.name}-{entity.name}", "s0" if entity.sessions else None)
 
@@ -164,7 +164,7 @@ class AsyncioCaller(Caller):
 
         await self.ask_bare_sdk()
         before = vitals()
-        pair = Pair(paired, self.spec, self.history, self.program.timeout_s)
+        pair = PairedFactories(paired, self.spec, self.history, self.program.timeout_s)
         await pair.primary.pair_namespace(
             pair.options(self.plan, self.program.interval_s, self.program.pending, is_syphon=False)
         )
@@ -179,7 +179,7 @@ class AsyncioCaller(Caller):
         self.note_vitals(END)
         await self.close(pair)
 
-    async def act(self, begun_s: float, index: int, send: Send) -> None:
+    async def act(self, begun_s: float, index: int, send: PlannedSend) -> None:
         calls = self.calls(index, send)
         await asyncio.sleep(begun_s + send.at_s - asyncio.get_running_loop().time())
         if send.how == plans.TOGETHER:
@@ -188,7 +188,7 @@ class AsyncioCaller(Caller):
         for call in calls:
             await self.call(call)
 
-    async def call(self, call: Call) -> None:
+    async def call(self, call: SendCall) -> None:
         method, arguments = self.asked(call)
         begun_ns = now_ns()
         failed: BaseException | None = None
@@ -196,9 +196,9 @@ class AsyncioCaller(Caller):
             await getattr(self.senders[call.send.entity, call.send.sender], method)(*arguments)
         except Exception as error:
             failed = error
-        self.told(call, begun_ns, failed)
+        self.record(call, begun_ns, failed)
 
-    async def close(self, pair: Pair) -> None:
+    async def close(self, pair: PairedFactories) -> None:
         last = [
             asyncio.create_task(self.senders[entity.name, 0].send_messages(self.last_message(entity)))
             for entity in self.plan.entities
@@ -217,7 +217,7 @@ class AsyncioCaller(Caller):
         self.note_vitals(AFTER_CLOSE)
 
 
-async def close_all(pair: Pair, history: History) -> None:
+async def close_all(pair: PairedFactories, history: History) -> None:
     """Both factories at the same time: neither waits for the other."""
 
     async def timed(what: str) -> None:
@@ -235,7 +235,7 @@ class SyncCaller(Caller):
 
         asyncio.run(self.ask_bare_sdk())
         before = vitals()
-        pair = Pair(sync, self.spec, self.history, self.program.timeout_s)
+        pair = PairedFactories(sync, self.spec, self.history, self.program.timeout_s)
         pair.primary.pair_namespace(
             pair.options(self.plan, self.program.interval_s, self.program.pending, is_syphon=False)
         )
@@ -261,7 +261,7 @@ class SyncCaller(Caller):
             else:
                 yield pool.submit(self.call_all, calls)
 
-    def call_all(self, calls: list[Call]) -> None:
+    def call_all(self, calls: list[SendCall]) -> None:
         for call in calls:
             method, arguments = self.asked(call)
             begun_ns = now_ns()
@@ -270,9 +270,9 @@ class SyncCaller(Caller):
                 getattr(self.senders[call.send.entity, call.send.sender], method)(*arguments)
             except Exception as error:
                 failed = error
-            self.told(call, begun_ns, failed)
+            self.record(call, begun_ns, failed)
 
-    def close(self, pair: Pair, pool: ThreadPoolExecutor) -> None:
+    def close(self, pair: PairedFactories, pool: ThreadPoolExecutor) -> None:
         last = [
             pool.submit(self.senders[entity.name, 0].send_messages, self.last_message(entity))
             for entity in self.plan.entities
@@ -300,7 +300,7 @@ async def run_syphon(spec: dict[str, Any], history: History) -> None:
 
     plan = read_plan(Path(spec["plan"]))
     before = vitals()
-    pair = Pair(paired, spec, history, spec["timeout_s"])
+    pair = PairedFactories(paired, spec, history, spec["timeout_s"])
     await pair.primary.pair_namespace(pair.options(plan, 0.0, "raise", is_syphon=True))
     history.write(VITALS, when=BEGIN, **{**vitals(), "sockets": before["sockets"]})
     print("ready", flush=True)

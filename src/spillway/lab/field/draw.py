@@ -9,7 +9,7 @@ from typing import Final
 
 from spillway.lab.field import plan as plans
 from spillway.lab.field.content import BAD, GOOD, ODD, SESSION_KINDS
-from spillway.lab.field.plan import PRIMARY, SECONDARY, Ailment, Entity, Plan, Program, Send
+from spillway.lab.field.plan import PRIMARY, SECONDARY, Ailment, PlannedEntity, PlannedSend, PlayPlan, Program
 
 ACT_S: Final = 20.0  # from the first send to the last
 CALM_S: Final = 3.0  # before the first ailment
@@ -24,11 +24,11 @@ PAUSE_S: Final = (1.0, 8.0)  # between two ailments of a side
 KINDS_EACH: Final = 4  # bad and odd kinds that a program knows
 
 ENTITIES: Final = (
-    Entity("plain", dedup=True),
-    Entity("loose"),
-    Entity("grouped", sessions=True, dedup=True),
-    Entity("small", dedup=True, size_mb=1),
-    Entity("news", is_topic=True),
+    PlannedEntity("plain", dedup=True),
+    PlannedEntity("loose"),
+    PlannedEntity("grouped", sessions=True, dedup=True),
+    PlannedEntity("small", dedup=True, size_mb=1),
+    PlannedEntity("news", is_topic=True),
 )
 CONDITIONS: Final = (
     "amqp:internal-error",
@@ -67,11 +67,11 @@ BRIEF_S: Final = (2.0, 7.0)
 HOW_WEIGHTS: Final = {plans.ONE: 5, plans.TOGETHER: 6, plans.SEQUENCE: 3, plans.BATCH: 2, plans.SCHEDULE: 1}
 
 
-def plan_of(seed: int) -> Plan:
+def plan_of(seed: int) -> PlayPlan:
     chance = random.Random(seed)
     backlog_queues = chance.choice((1, 2, 2, 3))
     programs = _programs(chance)
-    return Plan(
+    return PlayPlan(
         seed=seed,
         backlog_queues=backlog_queues,
         cool_down_s=chance.choice((5.0, 60.0, 60.0)),
@@ -144,11 +144,11 @@ def _lane(
     return found
 
 
-def _sends(chance: random.Random, program: Program) -> list[Send]:
+def _sends(chance: random.Random, program: Program) -> list[PlannedSend]:
     """Beats with pauses between them: connections that nobody uses for a while are part of the field."""
     kinds = chance.sample([*BAD, *ODD], KINDS_EACH)
     # It has sent to every entity before anything happens, as a program has that runs for a while.
-    found = [Send(0.0, program.name, 0, entity.name, GOOD, plans.TOGETHER, WARM) for entity in ENTITIES]
+    found = [PlannedSend(0.0, program.name, 0, entity.name, GOOD, plans.TOGETHER, WARM) for entity in ENTITIES]
     beats_s = [chance.uniform(0.0, ACT_S) for _ in range(BEATS)]
     for beat_s in beats_s * SENDS:
         at_s = round(beat_s + chance.uniform(0.0, BEAT_S), 2)
@@ -161,5 +161,5 @@ def _sends(chance: random.Random, program: Program) -> list[Send]:
         if kind != GOOD:
             how = plans.ONE
         count = chance.randint(4, 6) if how in (plans.TOGETHER, plans.SEQUENCE, plans.BATCH) else 1
-        found.append(Send(at_s, program.name, sender, entity.name, kind, how, count))
+        found.append(PlannedSend(at_s, program.name, sender, entity.name, kind, how, count))
     return sorted(found, key=lambda each: each.at_s)

@@ -25,7 +25,7 @@ class Spell:
     mend_s: float = math.inf  # when somebody began to mend it
     end_s: float = math.inf
 
-    def touches(self, path: str) -> bool:
+    def affects(self, path: str) -> bool:
         return EVERYTHING in self.paths or path in self.paths
 
 
@@ -42,7 +42,7 @@ class Health:
         return [
             spell
             for spell in self.spells
-            if spell.side == PRIMARY and spell.touches(path) and _overlaps(spell, begin_s, end_s)
+            if spell.side == PRIMARY and spell.affects(path) and _overlaps(spell, begin_s, end_s)
         ]
 
     def of_secondary(self, begin_s: float, end_s: float) -> list[Spell]:

@@ -28,7 +28,7 @@ HELD_WELL_S: Final = 6.0
 
 
 @dataclass(frozen=True)
-class Call:
+class HeardCall:
     """One call of a caller, as it was; `is_away` says that its entity was failed over all the time."""
 
     path: str
@@ -39,7 +39,7 @@ class Call:
     is_away: bool = False
 
 
-def broken_promise(call: Call, health: Health) -> str | None:
+def broken_promise(call: HeardCall, health: Health) -> str | None:
     """Which promise was broken if this call of a good message failed; None if it may fail."""
     begin_s = call.begin_s - GRACE_S
     home = health.of_primary(call.path, begin_s, call.end_s)

@@ -32,7 +32,7 @@ from spillway.lab.field.lines import (
     STORED,
     VITALS,
 )
-from spillway.lab.field.plan import CUT, DELETE, SEQUENCE, Plan, Program, read_plan
+from spillway.lab.field.plan import CUT, DELETE, SEQUENCE, PlayPlan, Program, read_plan
 from spillway.lab.histories import EVENT, FAIL, LEFT, NS, OK, UNCLEAN, read_lines
 
 LATE_S: Final = 0.5  # between a thing and the line that tells of it
@@ -65,7 +65,7 @@ class Problem:
 
 
 @dataclass
-class Verdict:
+class PlayVerdict:
     """Numbers, and what was broken; `problems` is empty if every invariant held."""
 
     seed: int
@@ -85,7 +85,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Told:
+class CallResult:
     """One call, and what its caller was told."""
 
     program: str
@@ -119,14 +119,14 @@ class Happened:
     error: str
 
 
-class Judge:
+class PlayJudge:
     """Takes the lines in any order, then judges."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlayPlan) -> None:
         self.plan = plan
         self.programs: dict[str, Program] = {program.name: program for program in plan.programs}
         self.entities = {entity.name: entity for entity in plan.entities}
-        self.told: list[Told] = []
+        self.results: list[CallResult] = []
         self.happened: list[Happened] = []
         self.bare: dict[tuple[str, str], str] = {}  # kind and path: the bare SDK's error, "" if it took it
         self.stored: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)  # path and id: number, digest
@@ -139,13 +139,13 @@ class Judge:
         self.begun_s = 0.0
         self.problems: list[Problem] = []
 
-    def take(self, lines: Iterable[dict[str, Any]]) -> None:
+    def accept(self, lines: Iterable[dict[str, Any]]) -> None:
         for line in lines:
-            self._take(line, line["op"], line["t"] / NS)
+            self._accept(line, line["op"], line["t"] / NS)
 
-    def _take(self, line: dict[str, Any], op: str, at_s: float) -> None:
+    def _accept(self, line: dict[str, Any], op: str, at_s: float) -> None:
         if op == CALL:
-            self.told.append(_told(line))
+            self.results.append(_result_of(line))
         elif op == EVENT:
             error = line.get("error", "")
             self.happened.append(Happened(line["p"], line["name"], line["path"], at_s, line.get("before", ""), error))
@@ -180,9 +180,9 @@ class Judge:
         ]
         return Health(spells, self.plan.backlog_queues)
 
-    def judge(self) -> Verdict:
+    def judge(self) -> PlayVerdict:
         health = self.health()
-        self.begun_s = min((each.begin_s for each in self.told), default=0.0)
+        self.begun_s = min((each.begin_s for each in self.results), default=0.0)
         self.problems = [Problem("ends in peace", text) for text in self.unclean]
         self._delivered(health)
         self._good_ones(health)
@@ -196,68 +196,68 @@ class Judge:
     # -- what I was told is safe will be delivered ----------------------------------------------------------------
 
     def _delivered(self, health: Health) -> None:
-        for told in self.told:
-            if told.res != OK:
-                self._not_delivered(told)
+        for result in self.results:
+            if result.res != OK:
+                self._not_delivered(result)
                 continue
-            if self._is_bad(told):
+            if self._is_bad(result):
                 continue  # it should not have been taken at all
-            for identity, sent in zip(told.ids, told.digests, strict=True):
-                found = self.stored.get((told.path, identity), [])
+            for identity, sent in zip(result.ids, result.digests, strict=True):
+                found = self.stored.get((result.path, identity), [])
                 if not found:
                     where = f"is still in {self.left[identity]}" if identity in self.left else "is nowhere"
-                    self._blame("told safe, delivered", f"{told}: {identity[:40]} {where}")
+                    self._blame("told safe, delivered", f"{result}: {identity[:40]} {where}")
                 elif any(digest != sent for _, digest in found):
-                    self._blame("content unchanged", f"{told}: {identity[:40]} arrived changed")
-                elif len(found) > 1 and self._is_once(told.path, health):
-                    self._blame("exactly once", f"{told}: {identity[:40]} is there {len(found)} times")
+                    self._blame("content unchanged", f"{result}: {identity[:40]} arrived changed")
+                elif len(found) > 1 and self._is_once(result.path, health):
+                    self._blame("exactly once", f"{result}: {identity[:40]} is there {len(found)} times")
 
-    def _not_delivered(self, told: Told) -> None:
+    def _not_delivered(self, result: CallResult) -> None:
         """What a caller was told was not sent is not delivered."""
-        if told.res == FAIL and any((told.path, identity) in self.stored for identity in told.ids):
-            self._blame("told not sent, not delivered", str(told))
+        if result.res == FAIL and any((result.path, identity) in self.stored for identity in result.ids):
+            self._blame("told not sent, not delivered", str(result))
 
     def _is_once(self, path: str, health: Health) -> bool:
         """An entity that was made anew remembers nothing of what the one before it had taken."""
-        made_anew = any(spell.what == DELETE and spell.touches(path) for spell in health.spells)
+        made_anew = any(spell.what == DELETE and spell.affects(path) for spell in health.spells)
         return self.entities[path].dedup and not made_anew
 
     # -- one bad thing never takes the way around from everybody --------------------------------------------------
 
     def _good_ones(self, health: Health) -> None:
-        for told in self.told:
-            if told.res == OK or self._is_bad(told):
+        for result in self.results:
+            if result.res == OK or self._is_bad(result):
                 continue
-            if told.kind != GOOD and told.error not in OF_AN_OUTAGE:
+            if result.kind != GOOD and result.error not in OF_AN_OUTAGE:
                 continue  # refused for what it is, which an odd one may be
-            if self._is_starved(told.begin_s, told.end_s):
+            if self._is_starved(result.begin_s, result.end_s):
                 continue
-            program = self.programs[told.program]
-            is_away = self._is_away(told)
-            call = hearing.Call(
-                told.path, told.begin_s, told.end_s, program.interval_s, program.pending, is_away
+            program = self.programs[result.program]
+            is_away = self._is_away(result)
+            call = hearing.HeardCall(
+                result.path, result.begin_s, result.end_s, program.interval_s, program.pending, is_away
             )  # fmt: skip
             if (promise := broken_promise(call, health)) is not None:
-                self._blame("a way for every good message", f"{told}; {promise}; {self._setting(program)}")
+                self._blame("a way for every good message", f"{result}; {promise}; {self._setting(program)}")
 
     def _bad_ones(self, health: Health) -> None:
-        for told in self.told:
-            if not self._is_bad(told):
+        for result in self.results:
+            if not self._is_bad(result):
                 continue
-            expected = self.bare[told.kind, told.path]
-            ill = health.of_primary(told.path, told.begin_s - PING_BACK_S, told.end_s)
-            if told.res == OK:
-                if not (ill and told.kind in BAD_AT_HOME_ONLY):
-                    self._blame("a bad message is its caller's error", f"{told}, where the bare SDK says {expected}")
-            elif not ill and told.error != expected:
-                self._blame("a bad message is its caller's error", f"{told}, where the bare SDK says {expected}")
-            elif told.error == "BacklogUnavailableError" and not self._is_starved(told.begin_s, told.end_s):
-                if not health.of_secondary(told.begin_s - GRACE_S, told.end_s):
-                    self._blame("a bad message is its caller's error", f"{told}; the secondary was well all the time")
+            expected = self.bare[result.kind, result.path]
+            ill = health.of_primary(result.path, result.begin_s - PING_BACK_S, result.end_s)
+            if result.res == OK:
+                if not (ill and result.kind in BAD_AT_HOME_ONLY):
+                    self._blame("a bad message is its caller's error", f"{result}, where the bare SDK says {expected}")
+            elif not ill and result.error != expected:
+                self._blame("a bad message is its caller's error", f"{result}, where the bare SDK says {expected}")
+            elif result.error == "BacklogUnavailableError" and not self._is_starved(result.begin_s, result.end_s):
+                if not health.of_secondary(result.begin_s - GRACE_S, result.end_s):
+                    self._blame("a bad message is its caller's error", f"{result}; the secondary was well all the time")
 
-    def _is_bad(self, told: Told) -> bool:
+    def _is_bad(self, result: CallResult) -> bool:
         """Whether a message is bad, by the word of the bare SDK on it."""
-        return told.kind in BAD and bool(self.bare.get((told.kind, told.path)))
+        return result.kind in BAD and bool(self.bare.get((result.kind, result.path)))
 
     def _blamed(self, health: Health) -> None:
         """Nobody is blamed for a bad message, for a connection that was dead before, or for nothing."""
@@ -276,25 +276,25 @@ class Judge:
                 if not is_ill and not self._is_starved_in(calls, event):
                     self._blame("out of rotation for a reason", self._about(event, calls))
 
-    def _under_way(self, event: Happened, interval_s: float, path: str | None) -> list[Told]:
+    def _under_way(self, event: Happened, interval_s: float, path: str | None) -> list[CallResult]:
         since_s = event.at_s - (interval_s + TIMER_LATE_S if interval_s else LATE_S)
         return [
-            told
-            for told in self.told
-            if told.program == event.program
-            and path in (None, told.path)
-            and told.begin_s <= event.at_s + LATE_S
-            and told.end_s >= since_s
+            result
+            for result in self.results
+            if result.program == event.program
+            and path in (None, result.path)
+            and result.begin_s <= event.at_s + LATE_S
+            and result.end_s >= since_s
         ]
 
-    def _excuses(self, health: Health, call: Told, event: Happened) -> list[Spell]:
+    def _excuses(self, health: Health, call: CallResult, event: Happened) -> list[Spell]:
         return [
             spell
             for spell in health.of_primary(call.path, call.begin_s - GRACE_S, event.at_s)
             if is_excuse(spell)
         ]  # fmt: skip
 
-    def _about(self, event: Happened, calls: list[Told]) -> str:
+    def _about(self, event: Happened, calls: list[CallResult]) -> str:
         during = "; ".join(str(call) for call in calls[:NAMED]) or "nobody sent"
         return (
             f"{event.program} at {self._at(event.at_s)}: {event.name} {event.path}, {event.error}; under way: {during}"
@@ -310,26 +310,26 @@ class Judge:
                     text = f"{event.program} at {self._at(event.at_s)}: {event.path} is back, while {spell.what} lasts"
                     self._blame("back when it is back", text)
 
-    def _is_away(self, told: Told) -> bool:
+    def _is_away(self, result: CallResult) -> bool:
         """Whether its entity was failed over from before the call until after it."""
         since_s: float | None = None
         for event in sorted(self.happened, key=lambda each: each.at_s):
-            if event.program != told.program or event.path != told.path or event.at_s > told.end_s + LATE_S:
+            if event.program != result.program or event.path != result.path or event.at_s > result.end_s + LATE_S:
                 continue
             if event.name == "failed-over":
                 since_s = event.at_s
             elif event.name in ("recovered", "entity-failed"):
                 since_s = None
-        return since_s is not None and since_s <= told.begin_s
+        return since_s is not None and since_s <= result.begin_s
 
     # -- order, growth, the end -----------------------------------------------------------------------------------
 
     def _in_order(self) -> None:
         """Order inside one route: of one caller, one message after the other, all of them at the primary."""
-        groups: dict[str, list[Told]] = defaultdict(list)
-        for told in self.told:
-            if told.how == SEQUENCE:
-                groups[told.group].append(told)
+        groups: dict[str, list[CallResult]] = defaultdict(list)
+        for result in self.results:
+            if result.how == SEQUENCE:
+                groups[result.group].append(result)
         for calls in groups.values():
             calls.sort(key=lambda each: each.begin_s)
             if self._is_at_home(calls):
@@ -337,7 +337,7 @@ class Judge:
                 if numbers != sorted(numbers):
                     self._blame("order inside one route", f"{calls[0].group} to {calls[0].path} has numbers {numbers}")
 
-    def _is_at_home(self, calls: list[Told]) -> bool:
+    def _is_at_home(self, calls: list[CallResult]) -> bool:
         path = calls[0].path
         if any(spell["what"] == DELETE and path in spell["paths"] for spell in self.spells.values()):
             return False
@@ -371,18 +371,20 @@ class Judge:
             if took_s > CLOSE_S + CLOSE_LATE_S:
                 self._blame("closes within five seconds", f"{name}: {what} took {took_s:.1f} s, {self.plan.closing}")
 
-    def _verdict(self) -> Verdict:
-        found = Verdict(self.plan.seed, calls=len(self.told), problems=_shortened(self.problems))
-        found.messages = sum(len(told.ids) for told in self.told)
-        taken = [told for told in self.told if told.res == OK]
-        acknowledged = {(told.path, identity) for told in taken if not self._is_bad(told) for identity in told.ids}
+    def _verdict(self) -> PlayVerdict:
+        found = PlayVerdict(self.plan.seed, calls=len(self.results), problems=_shortened(self.problems))
+        found.messages = sum(len(result.ids) for result in self.results)
+        taken = [result for result in self.results if result.res == OK]
+        acknowledged = {
+            (result.path, identity) for result in taken if not self._is_bad(result) for identity in result.ids
+        }
         found.acknowledged = len(acknowledged)
-        found.bad_taken = sum(self._is_bad(told) for told in taken)
+        found.bad_taken = sum(self._is_bad(result) for result in taken)
         found.delivered = len(acknowledged & set(self.stored))
         counts = Counter(event.name for event in self.happened if event.program in self.programs)
         found.diverted = counts["diverted"]
         found.failed_over = counts["failed-over"]
-        found.refused = sum(told.res != OK for told in self.told)
+        found.refused = sum(result.res != OK for result in self.results)
         found.ailments = [f"{each['side']} {each['what']}" for each in self.spells.values()]
         slow = [slowdown for _, slowdown in self.pulses]
         found.starved_share = round(sum(each >= STARVED for each in slow) / max(len(slow), 1), 2)
@@ -397,7 +399,7 @@ class Judge:
         seen = [slowdown for at_s, slowdown in self.pulses if begin_s - 1.0 <= at_s <= end_s + 1.0]
         return bool(seen) and sum(each >= STARVED for each in seen) / len(seen) >= STARVED_SHARE
 
-    def _is_starved_in(self, calls: list[Told], event: Happened) -> bool:
+    def _is_starved_in(self, calls: list[CallResult], event: Happened) -> bool:
         """A time-out of a machine that had no time; what was refused, was refused in any case."""
         begin_s = min((call.begin_s for call in calls), default=event.at_s)
         return event.error.startswith("OperationTimeoutError") and self._is_starved(begin_s, event.at_s)
@@ -425,8 +427,8 @@ def _shortened(problems: list[Problem]) -> list[Problem]:
     return kept + [Problem(name, f"and {count} more of this kind") for name, count in more.items()]
 
 
-def _told(line: dict[str, Any]) -> Told:
-    return Told(
+def _result_of(line: dict[str, Any]) -> CallResult:
+    return CallResult(
         line["p"],
         line["path"],
         line["kind"],
@@ -444,8 +446,8 @@ def _told(line: dict[str, Any]) -> Told:
 
 def main() -> int:
     directory = Path(sys.argv[1])
-    judge = Judge(read_plan(directory / PLAN_FILE))
-    judge.take(read_lines(directory))
+    judge = PlayJudge(read_plan(directory / PLAN_FILE))
+    judge.accept(read_lines(directory))
     found = judge.judge()
     print(json.dumps(asdict(found)))
     return 1 if found.problems else 0

@@ -42,7 +42,7 @@ SYNC: Final = "sync"
 
 
 @dataclass(frozen=True)
-class Entity:
+class PlannedEntity:
     """A queue or topic of the primary."""
 
     name: str
@@ -83,7 +83,7 @@ class Ailment:
 
 
 @dataclass(frozen=True)
-class Send:
+class PlannedSend:
     """One caller that sends `count` messages of a kind."""
 
     at_s: float
@@ -96,15 +96,15 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlayPlan:
     seed: int
     backlog_queues: int
     cool_down_s: float
     closing: str  # what the brokers are like when the programs are told to close
-    entities: tuple[Entity, ...]
+    entities: tuple[PlannedEntity, ...]
     programs: tuple[Program, ...]
     ailments: tuple[Ailment, ...]
-    sends: tuple[Send, ...]
+    sends: tuple[PlannedSend, ...]
     format: int = field(default=FORMAT)
 
     def to_text(self) -> str:
@@ -124,7 +124,7 @@ class PlanError(Exception):
     """A file is no plan."""
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> PlayPlan:
     """`PlanError` if it cannot be played."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
@@ -133,16 +133,16 @@ def read_plan(path: Path) -> Plan:
         raise PlanError(f"{path} is no plan of a random play: {type(error).__name__}: {error}") from error
 
 
-def plan_from(plain: dict[str, Any]) -> Plan:
-    plan = Plan(
+def plan_from(plain: dict[str, Any]) -> PlayPlan:
+    plan = PlayPlan(
         seed=int(plain["seed"]),
         backlog_queues=int(plain["backlog_queues"]),
         cool_down_s=float(plain["cool_down_s"]),
         closing=str(plain["closing"]),
-        entities=tuple(Entity(**row) for row in plain["entities"]),
+        entities=tuple(PlannedEntity(**row) for row in plain["entities"]),
         programs=tuple(Program(**row) for row in plain["programs"]),
         ailments=tuple(Ailment(**{**row, "paths": tuple(row["paths"])}) for row in plain["ailments"]),
-        sends=tuple(Send(**row) for row in plain["sends"]),
+        sends=tuple(PlannedSend(**row) for row in plain["sends"]),
         format=int(plain["format"]),
     )
     problem = plan_problem(plan)
@@ -151,7 +151,7 @@ def plan_from(plain: dict[str, Any]) -> Plan:
     return plan
 
 
-def plan_problem(plan: Plan) -> str | None:
+def plan_problem(plan: PlayPlan) -> str | None:
     """Why it cannot be played."""
     names = {entity.name for entity in plan.entities}
     programs = {program.name: program for program in plan.programs}

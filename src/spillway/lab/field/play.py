@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from spillway.lab.field.draw import TIMEOUT_S
 from spillway.lab.field.lines import HEALED, ILL, MENDING, PLAN_FILE, PULSE, VERDICT_FILE
-from spillway.lab.field.plan import LATER_S, PRIMARY, SECONDARY, Ailment, Plan
+from spillway.lab.field.plan import LATER_S, PRIMARY, SECONDARY, Ailment, PlayPlan
 from spillway.lab.field.stage import PAIRING_NAME, Stage
 from spillway.lab.field.vitals import slowdown
 from spillway.lab.guard import Guard
@@ -31,7 +31,7 @@ class Play:
     """`show` is called with a line for people. `library`: the source tree whose client library is played to."""
 
     def __init__(
-        self, plan: Plan, directory: Path, guard: Guard, show: Callable[[str], None], library: Path | None = None
+        self, plan: PlayPlan, directory: Path, guard: Guard, show: Callable[[str], None], library: Path | None = None
     ) -> None:
         self.plan = plan
         self.directory = directory
@@ -97,7 +97,7 @@ class Play:
         """Programs send while something goes wrong on either side, each side on a thread of its own."""
         begun_s = time.monotonic()
         for caller in self.callers:
-            caller.say()
+            caller.send_go()
         lanes = [
             threading.Thread(target=self._lane, args=(side, begun_s), name=f"lane of the {side}")
             for side in (PRIMARY, SECONDARY)
@@ -125,15 +125,15 @@ class Play:
         try:
             for number, ailment in enumerate(self.plan.ailments):
                 if ailment.side == side:
-                    self._befall(number, ailment, begun_s)
+                    self._apply(number, ailment, begun_s)
         except BaseException as error:
             self.failures.append(error)
 
-    def _befall(self, number: int, ailment: Ailment, begun_s: float) -> None:
+    def _apply(self, number: int, ailment: Ailment, begun_s: float) -> None:
         time.sleep(max(0.0, begun_s + ailment.at_s - time.monotonic()))
         self.show(f"{ailment.at_s:4.1f} s: {ailment.what} of the {ailment.side}, for {ailment.lasts_s:g} s")
         self.history.write(ILL, n=number, side=ailment.side, what=ailment.what, paths=ailment.paths)
-        self.stage.strike(ailment)
+        self.stage.apply(ailment)
         time.sleep(max(0.0, begun_s + ailment.at_s + ailment.lasts_s - time.monotonic()))
         self.history.write(MENDING, n=number)
         self.stage.mend(ailment)
@@ -172,7 +172,7 @@ class Play:
                 (broker.freeze if how == "frozen" else broker.kill)()
         clients = [*self.callers, self.syphon]
         for client in clients:
-            client.say()
+            client.send_go()
         for client in clients:
             if (how_it_ended := client.how_it_ended(CLOSED_S)) is not None:
                 self.history.write(UNCLEAN, text=how_it_ended)

@@ -12,10 +12,10 @@ from spillway.client.message import OutgoingMessage, ReceivedMessage
 from spillway.lab.field import plan as plans
 from spillway.lab.field.content import digest
 from spillway.lab.field.lines import STORED
-from spillway.lab.field.plan import PRIMARY, SECONDARY, Ailment, Entity, Plan
+from spillway.lab.field.plan import PRIMARY, SECONDARY, Ailment, PlannedEntity, PlayPlan
 from spillway.lab.guard import Guard
 from spillway.lab.histories import LEFT, History
-from spillway.lab.processes import Broker
+from spillway.lab.processes import LabBroker
 from spillway.model.backlogs import backlog_path
 
 PAIRING_NAME: Final = "field"
@@ -30,7 +30,7 @@ LOCK_S: Final = 61  # a lock in the backlog has ended by then
 class Stage:
     """Two brokers, and what befalls them."""
 
-    def __init__(self, plan: Plan, directory: Path, guard: Guard, history: History) -> None:
+    def __init__(self, plan: PlayPlan, directory: Path, guard: Guard, history: History) -> None:
         self.plan = plan
         self.directory = directory
         self.history = history
@@ -38,17 +38,17 @@ class Stage:
         config = directory / "config.json"
         config.write_text(json.dumps(primary_config(plan)))
         self.brokers = {
-            PRIMARY: Broker(PRIMARY, directory, ["--config", str(config)], guard),
-            SECONDARY: Broker(SECONDARY, directory, [], guard),
+            PRIMARY: LabBroker(PRIMARY, directory, ["--config", str(config)], guard),
+            SECONDARY: LabBroker(SECONDARY, directory, [], guard),
         }
-        self._planted: dict[str, list[int]] = {PRIMARY: [], SECONDARY: []}
+        self._injected: dict[str, list[int]] = {PRIMARY: [], SECONDARY: []}
 
     @property
-    def primary(self) -> Broker:
+    def primary(self) -> LabBroker:
         return self.brokers[PRIMARY]
 
     @property
-    def secondary(self) -> Broker:
+    def secondary(self) -> LabBroker:
         return self.brokers[SECONDARY]
 
     @property
@@ -57,7 +57,7 @@ class Stage:
 
     # -- ailments -------------------------------------------------------------------------------------------------
 
-    def strike(self, ailment: Ailment) -> None:
+    def apply(self, ailment: Ailment) -> None:
         broker = self.brokers[ailment.side]
         begin: dict[str, Callable[[], None]] = {
             plans.KILL: broker.kill,
@@ -69,7 +69,7 @@ class Stage:
         if ailment.what in begin:
             begin[ailment.what]()
         else:
-            self._plant(ailment)
+            self._inject(ailment)
 
     def mend(self, ailment: Ailment) -> None:
         broker = self.brokers[ailment.side]
@@ -84,17 +84,17 @@ class Stage:
             end[ailment.what]()
         else:
             faults = RemoteFaults(broker.connection_string)
-            for number in self._planted[ailment.side]:
+            for number in self._injected[ailment.side]:
                 faults.remove(number)
-            self._planted[ailment.side] = []
+            self._injected[ailment.side] = []
 
-    def _plant(self, ailment: Ailment) -> None:
+    def _inject(self, ailment: Ailment) -> None:
         faults = RemoteFaults(self.brokers[ailment.side].connection_string)
         for path in ailment.paths:
             at = path
             if ailment.side == SECONDARY and path != plans.EVERYTHING:
                 at = self.backlog_paths[int(path)]
-            self._planted[ailment.side].append(faults.add(_fault(ailment, at)).number)
+            self._injected[ailment.side].append(faults.add(_fault(ailment, at)).number)
 
     def _set_status(self, path: str, status: str) -> None:
         with administration(self.primary) as client:
@@ -157,7 +157,7 @@ class Stage:
         asyncio.run(self._note_all(list(self.plan.entities)))
         asyncio.run(self._note_left())
 
-    async def _note_all(self, entities: list[Entity]) -> None:
+    async def _note_all(self, entities: list[PlannedEntity]) -> None:
         async with await connect(self.primary.connection_string) as connection:
             for entity in entities:
                 for message in await peek_all(connection, entity.place):
@@ -203,7 +203,7 @@ async def peek_all(connection: Connection, place: str) -> list[ReceivedMessage]:
     return found
 
 
-def administration(broker: Broker) -> Any:
+def administration(broker: LabBroker) -> Any:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
     return ServiceBusAdministrationClient.from_connection_string(
@@ -211,7 +211,7 @@ def administration(broker: Broker) -> Any:
     )
 
 
-def primary_config(plan: Plan) -> dict[str, Any]:
+def primary_config(plan: PlayPlan) -> dict[str, Any]:
     """The primary's entities as a Config.json."""
     queues = [
         {

@@ -15,7 +15,7 @@ from typing import Any, Final
 from spillway.lab.afterwards import count_stored
 from spillway.lab.field import plan as plans
 from spillway.lab.field.lines import CLOSED, HEALED, ILL, MENDING, PLAN_FILE, STORED
-from spillway.lab.field.plan import PRIMARY, SECONDARY, Ailment, Entity, Plan, Program
+from spillway.lab.field.plan import PRIMARY, SECONDARY, Ailment, PlannedEntity, PlayPlan, Program
 from spillway.lab.field.stage import PAIRING_NAME, Stage
 from spillway.lab.field.vitals import count_sockets, resident_kb
 from spillway.lab.guard import Guard
@@ -44,14 +44,14 @@ CLOSE_S: Final = 5.5
 Sample = tuple[float, int, int]  # seconds since the begin, sockets, kilobytes in memory
 
 
-def plan_of(seed: int, minutes: float) -> Plan:
+def plan_of(seed: int, minutes: float) -> PlayPlan:
     chance = random.Random(seed)
-    return Plan(
+    return PlayPlan(
         seed=seed,
         backlog_queues=BACKLOG_QUEUES,
         cool_down_s=5.0,
         closing="well",
-        entities=tuple(Entity(f"e{number:02}", dedup=number % 2 == 0) for number in range(ENTITIES)),
+        entities=tuple(PlannedEntity(f"e{number:02}", dedup=number % 2 == 0) for number in range(ENTITIES)),
         programs=(
             Program("asyncio", plans.ASYNCIO, 1.0, "hold", TIMEOUT_S, 1),
             Program("sync", plans.SYNC, 0.0, "raise", TIMEOUT_S, 1),
@@ -74,7 +74,7 @@ def _lane(chance: random.Random, side: str, until_s: float) -> list[Ailment]:
 
 
 @dataclass
-class Found:
+class WeekVerdict:
     """What came of it; `problems` is empty if every promise held."""
 
     calls: int = 0
@@ -91,9 +91,9 @@ class Found:
     problems: list[str] = field(default_factory=list)
 
 
-def judge(lines: Iterable[dict[str, Any]], plan: Plan) -> Found:
+def judge(lines: Iterable[dict[str, Any]], plan: PlayPlan) -> WeekVerdict:
     """Judge a week from the histories alone."""
-    found = Found()
+    found = WeekVerdict()
     acknowledged: set[str] = set()
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
     refused: Counter[str] = Counter()
@@ -124,7 +124,11 @@ def judge(lines: Iterable[dict[str, Any]], plan: Plan) -> Found:
 
 
 def _sum_up(
-    found: Found, acknowledged: set[str], numbers: dict[tuple[str, str], set[int]], left: set[str], detects: set[str]
+    found: WeekVerdict,
+    acknowledged: set[str],
+    numbers: dict[tuple[str, str], set[int]],
+    left: set[str],
+    detects: set[str],
 ) -> None:
     delivered = {identity for _, identity in numbers}
     lost = acknowledged - delivered - left
@@ -169,7 +173,7 @@ class Week:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PlayPlan,
         minutes: float,
         pause_s: float,
         directory: Path,
@@ -253,7 +257,7 @@ class Week:
     def _act(self) -> None:
         self.begun_s = time.monotonic()
         for caller in self.callers:
-            caller.say()
+            caller.send_go()
         threads = [threading.Thread(target=self._guarded, args=(self._lane, side)) for side in (PRIMARY, SECONDARY)]
         threads += [threading.Thread(target=self._guarded, args=(each,)) for each in (self._sample, self._syphon)]
         for thread in threads:
@@ -265,7 +269,7 @@ class Week:
         if self.failures:
             raise LabError(f"the week could not go on: {self.failures[0]}")
         for caller in self.callers:
-            caller.say()
+            caller.send_go()
         for caller in self.callers:
             caller.wait_ready()
 
@@ -284,7 +288,7 @@ class Week:
                 return
             self.show(f"{ailment.at_s:6.1f} s: {ailment.what} of the {side}, for {ailment.lasts_s:g} s")
             self.history.write(ILL, n=number, side=side, what=ailment.what, paths=ailment.paths)
-            self.stage.strike(ailment)
+            self.stage.apply(ailment)
             time.sleep(ailment.lasts_s)
             self.history.write(MENDING, n=number)
             self.stage.mend(ailment)
@@ -340,12 +344,12 @@ class Week:
 
     def _close(self) -> None:
         for client in self.clients.values():
-            client.say()
+            client.send_go()
         for client in self.clients.values():
             if (how := client.how_it_ended(END_S)) is not None:
                 self.history.write(UNCLEAN, text=how)
 
-    def _facts(self, found: Found) -> dict[str, Any]:
+    def _facts(self, found: WeekVerdict) -> dict[str, Any]:
         ailments = Counter(f"{each.side} {each.what}" for each in self.plan.ailments)
         return {
             "seed": self.plan.seed,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spillway.lab.field import plan as plans
-from spillway.lab.field.caller import Pair, close_all
+from spillway.lab.field.caller import PairedFactories, close_all
 from spillway.lab.field.content import GOOD, make_message
 from spillway.lab.field.lines import CLOSED
 from spillway.lab.field.plan import Program, read_plan
@@ -34,7 +34,7 @@ class WeekCaller:
         self.paths = [entity.name for entity in self.plan.entities]
         self.senders: dict[str, Any] = {}
 
-    def options(self, pair: Pair) -> Any:
+    def options(self, pair: PairedFactories) -> Any:
         return pair.options(self.plan, self.program.interval_s, self.program.pending, is_syphon=False)
 
     def made(self, chance: random.Random, caller: int, number: int) -> tuple[Any, str, str]:
@@ -44,18 +44,18 @@ class WeekCaller:
             self.senders[path] = self.pair.primary.create_message_sender(path)
         return self.senders[path], path, f"{self.program.name}-{caller}-{number}"
 
-    def told(self, identity: str, path: str, begun_ns: int, error: Exception | None) -> None:
+    def record(self, identity: str, path: str, begun_ns: int, error: Exception | None) -> None:
         said = {"res": OK} if error is None else {"res": INFO, "error": type(error).__name__}
         self.history.write(SEND, t0=begun_ns, id=identity, q=path, **said)
 
-    pair: Pair
+    pair: PairedFactories
 
 
 class AsyncioWeek(WeekCaller):
     async def run(self) -> None:
         from spillway import paired
 
-        self.pair = Pair(paired, self.spec, self.history, self.program.timeout_s)
+        self.pair = PairedFactories(paired, self.spec, self.history, self.program.timeout_s)
         await self.pair.primary.pair_namespace(self.options(self.pair))
         print("ready", flush=True)
         self.stopping = asyncio.Event()
@@ -80,7 +80,7 @@ class AsyncioWeek(WeekCaller):
                 await sender.send_messages(make_message(GOOD, identity, None))
             except Exception as error:
                 failed = error
-            self.told(identity, path, begun_ns, failed)
+            self.record(identity, path, begun_ns, failed)
             await asyncio.sleep(chance.uniform(0.5, 1.5) * self.spec["pause_s"])
 
 
@@ -88,7 +88,7 @@ class SyncWeek(WeekCaller):
     def run(self) -> None:
         from spillway.paired import sync
 
-        self.pair = Pair(sync, self.spec, self.history, self.program.timeout_s)
+        self.pair = PairedFactories(sync, self.spec, self.history, self.program.timeout_s)
         self.pair.primary.pair_namespace(self.options(self.pair))
         print("ready", flush=True)
         self.stopping = threading.Event()
@@ -118,7 +118,7 @@ class SyncWeek(WeekCaller):
                 sender.send_messages(make_message(GOOD, identity, None))
             except Exception as error:
                 failed = error
-            self.told(identity, path, begun_ns, failed)
+            self.record(identity, path, begun_ns, failed)
             if self.stopping.wait(chance.uniform(0.5, 1.5) * self.spec["pause_s"]):
                 return
 

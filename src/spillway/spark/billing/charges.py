@@ -1,7 +1,7 @@
 """What a ledger costs: the rules, in plain Python and whole numbers. docs/cost.md says them in words.
 
 The cost job does the same on Spark. What both need to know before they can price a single line (how far a month had
-come when a day began, what the syphon brought home) is a `Plan`, made of sums by day and kind, which are few.
+come when a day began, what the syphon brought home) is a `ChargePlan`, made of sums by day and kind, which are few.
 `plain_total` shares nothing with either: it is the sum over raw rows that the report is held against.
 """
 
@@ -138,7 +138,7 @@ class Tariff:
 
 
 @dataclass
-class Plan:
+class ChargePlan:
     tariff: Tariff
     days: dict[tuple[str, str], DayPrice]  # by bill and day
     home: dict[tuple[str, str, str], Amount]  # by namespace, day and kind: what the syphon brought
@@ -198,7 +198,7 @@ def merged(one: Subtotal, other: Subtotal) -> Subtotal:
     )
 
 
-def make_plan(subtotals: list[Subtotal], tariff: Tariff) -> Plan:
+def make_plan(subtotals: list[Subtotal], tariff: Tariff) -> ChargePlan:
     tariff.currency()
     notes: list[str] = []
     all_of = {
@@ -208,7 +208,7 @@ def make_plan(subtotals: list[Subtotal], tariff: Tariff) -> Plan:
     }
     home = came_home(subtotals, all_of, tariff, notes)
     days = frozenset((each.namespace, each.day) for each in subtotals)
-    return Plan(tariff, day_prices(subtotals, tariff), home, all_of, by_the_hour(subtotals, tariff), notes, days)
+    return ChargePlan(tariff, day_prices(subtotals, tariff), home, all_of, by_the_hour(subtotals, tariff), notes, days)
 
 
 def day_prices(subtotals: list[Subtotal], tariff: Tariff) -> dict[tuple[str, str], DayPrice]:
@@ -308,7 +308,7 @@ def day_text(epoch_s: int) -> str:
 # -- the lines ----------------------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class UnpricedLine(NamedTuple):
     """A line that is not priced yet, in the order in which a day's cost is shared out."""
 
     namespace: str
@@ -318,11 +318,11 @@ class Part(NamedTuple):
     amount: Amount
 
 
-def charges_of(metered: Iterable[Metered], tariff: Tariff) -> tuple[list[Charge], Plan]:
+def charges_of(metered: Iterable[Metered], tariff: Tariff) -> tuple[list[Charge], ChargePlan]:
     """Every line of the bill, in plain Python: what the job on Spark computes too."""
     rows = sorted(metered)
     plan = make_plan(subtotals_of(rows), tariff)
-    by_day: dict[tuple[str, str], list[Part]] = defaultdict(list)
+    by_day: dict[tuple[str, str], list[UnpricedLine]] = defaultdict(list)
     for (day, namespace), parts in parts_by_day(rows, plan).items():
         by_day[tariff.bill_of(namespace), day] += parts
     charges = []
@@ -331,14 +331,14 @@ def charges_of(metered: Iterable[Metered], tariff: Tariff) -> tuple[list[Charge]
     return sorted(charges + plan.by_the_hour), plan
 
 
-def parts_by_day(rows: list[Metered], plan: Plan) -> dict[tuple[str, str], list[Part]]:
+def parts_by_day(rows: list[Metered], plan: ChargePlan) -> dict[tuple[str, str], list[UnpricedLine]]:
     kinds: dict[tuple[str, str, str], list[Metered]] = defaultdict(list)
-    parts: dict[tuple[str, str], list[Part]] = defaultdict(list)
+    parts: dict[tuple[str, str], list[UnpricedLine]] = defaultdict(list)
     for row in rows:
         if backlog_of(row.entity) or (row.namespace, row.day, row.kind) not in plan.home:
             line = line_of(row.kind, bool(backlog_of(row.entity)))
             amount = Amount(row.operations, row.units, row.size_bytes)
-            parts[row.day, row.namespace].append(Part(row.namespace, row.entity, row.kind, line, amount))
+            parts[row.day, row.namespace].append(UnpricedLine(row.namespace, row.entity, row.kind, line, amount))
         else:
             kinds[row.namespace, row.day, row.kind].append(row)
     for (namespace, day, kind), of_kind in kinds.items():
@@ -355,11 +355,11 @@ def parts_by_day(rows: list[Metered], plan: Plan) -> dict[tuple[str, str], list[
             rest = Amount(row.operations - operations, row.units - units, row.size_bytes - size_bytes)
             for line, amount in ((COMING_HOME[kind], brought), (kind, rest)):
                 if any(amount):
-                    parts[day, namespace].append(Part(namespace, row.entity, kind, line, amount))
+                    parts[day, namespace].append(UnpricedLine(namespace, row.entity, kind, line, amount))
     return parts
 
 
-def priced(parts: list[Part], day: str, price: DayPrice, tariff: Tariff) -> list[Charge]:
+def priced(parts: list[UnpricedLine], day: str, price: DayPrice, tariff: Tariff) -> list[Charge]:
     charged = [part.amount.units if part.kind in tariff.list_of(part.namespace).charged_kinds else 0 for part in parts]
     charges = []
     for part, cost in zip(parts, share(price.cost_pico, charged, price.units), strict=True):

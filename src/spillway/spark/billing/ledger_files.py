@@ -65,7 +65,7 @@ def sum_schema() -> "pa.Schema":
 
 def sum_file(file: LedgerFile) -> Summed:
     """Never raises for what is in the file, nor for a file that has gone."""
-    reading = _Reading(file)
+    reading = _LedgerReading(file)
     try:
         for chunk in chunks_of(Path(file.path)):
             reading.add(chunk)
@@ -79,7 +79,7 @@ def sum_file(file: LedgerFile) -> Summed:
     return reading.finish()
 
 
-class _Reading:
+class _LedgerReading:
     def __init__(self, file: LedgerFile) -> None:
         import pyarrow as pa
         import pyarrow.json

@@ -1,7 +1,7 @@
 """The rules of `charges` on Spark: the same lines, to the last digit, for tables of any length.
 
-What a month had come to when a day began is known after one small sum (`Plan`), so every day is priced by itself and in
-parallel. All money is whole numbers in decimals of 38 digits until the last step.
+What a month had come to when a day began is known after one small sum (`ChargePlan`), so every day is priced by itself
+and in parallel. All money is whole numbers in decimals of 38 digits until the last step.
 """
 
 from decimal import Decimal
@@ -13,7 +13,7 @@ from spillway.spark.billing.charges import (
     COMING_HOME,
     OUTBOUND_KINDS,
     Charge,
-    Plan,
+    ChargePlan,
     Subtotal,
     Tariff,
     make_plan,
@@ -48,7 +48,7 @@ def with_backlog(metered: "DataFrame") -> "DataFrame":
     return metered.drop("source").withColumn("backlog", F.lower(F.regexp_extract("entity", BACKLOG_PATTERN, 1)))
 
 
-def plan_of(lines: "DataFrame", tariff: Tariff) -> Plan:
+def plan_of(lines: "DataFrame", tariff: Tariff) -> ChargePlan:
     from pyspark.sql import functions as F  # noqa: N812
 
     sums = [F.sum(name) for name in MEASURES]
@@ -64,7 +64,7 @@ def plan_of(lines: "DataFrame", tariff: Tariff) -> Plan:
     return plan
 
 
-def priced(spark: "SparkSession", metered: "DataFrame", tariff: Tariff) -> "tuple[DataFrame, Plan]":
+def priced(spark: "SparkSession", metered: "DataFrame", tariff: Tariff) -> "tuple[DataFrame, ChargePlan]":
     """Every line of the bill; `cost` and its parts in the currency, exact to twelve digits."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -77,7 +77,7 @@ def priced(spark: "SparkSession", metered: "DataFrame", tariff: Tariff) -> "tupl
     return costed.unionByName(hours_table(spark, plan.by_the_hour)), plan
 
 
-def plan_table(spark: "SparkSession", plan: Plan) -> "DataFrame":
+def plan_table(spark: "SparkSession", plan: ChargePlan) -> "DataFrame":
     """What the lines of a namespace, day and kind have to know."""
     rows: list[tuple[Any, ...]] = []
     tariff = plan.tariff

@@ -78,7 +78,7 @@ OPTIONS: Final = {
 
 
 @dataclass(frozen=True)
-class Line:
+class CostLine:
     line: str
     operations: int
     units: int
@@ -86,7 +86,7 @@ class Line:
 
 
 @dataclass
-class Answer:
+class WhatIfAnswer:
     currency: str
     diverted: int
     diverted_bytes: int
@@ -98,7 +98,7 @@ class Answer:
     drain_s: int
     pings: int
     idle_receives: int  # in the idle days
-    lines: list[Line] = field(default_factory=list)
+    lines: list[CostLine] = field(default_factory=list)
     cost: str = "0"  # of all lines, exact
     cost_of_outage: str = "0"  # without the idle receives
     cost_anyway: str = "0"  # what the same messages would have cost without an outage
@@ -107,14 +107,14 @@ class Answer:
         return asdict(self)
 
 
-def answer(question: Question, prices: PriceList) -> Answer:
+def answer(question: Question, prices: PriceList) -> WhatIfAnswer:
     wanted = diverted_of(question)
     room = room_of(question)
     diverted = min(wanted, room)
     per_queue = -(-diverted // question.backlog_queues)
     pings = pings_of(question)
     idle = question.syphons * question.backlog_queues * (DAY_S // POLL_S) * question.idle_days
-    found = Answer(
+    found = WhatIfAnswer(
         currency=prices.currency,
         diverted=diverted,
         diverted_bytes=diverted * question.size_bytes,
@@ -158,7 +158,7 @@ def pings_of(question: Question) -> int:
     return rounds * question.entities * question.senders
 
 
-def add_costs(found: Answer, question: Question, prices: PriceList) -> None:
+def add_costs(found: WhatIfAnswer, question: Question, prices: PriceList) -> None:
     """Each namespace's operations on top of what its month had come to; shared by its lines in proportion."""
     units = found.diverted * units_of(question.size_bytes)
     moved = (found.diverted, units)
@@ -179,7 +179,7 @@ def add_costs(found: Answer, question: Question, prices: PriceList) -> None:
     egress = found.diverted_bytes * prices.egress_per_byte_pico
     for line in (RECEIVE_FROM_BACKLOG, RECEIVE_FROM_PRIMARY):
         costs[line] += egress
-    found.lines = [Line(line, *counted[line], exact(costs[line])) for line in counted]
+    found.lines = [CostLine(line, *counted[line], exact(costs[line])) for line in counted]
     found.cost = exact(sum(costs.values()))
     found.cost_of_outage = exact(sum(costs.values()) - costs[IDLE_RECEIVE])
     found.cost_anyway = exact(on_top(prices, question, 2 * units) + egress)

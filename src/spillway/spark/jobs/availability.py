@@ -17,7 +17,7 @@ from spillway.model.texts import count_text
 from spillway.spark.billing.ledger_checks import checked, counted
 from spillway.spark.billing.metering_inputs import Inputs, LedgerDirectory, MeteringError, find_sealed
 from spillway.spark.jobs.job import Job
-from spillway.spark.outages.availability_picture import SLOTS, Window
+from spillway.spark.outages.availability_picture import SLOTS, OutageWindow
 from spillway.spark.outages.availability_report import text_of, windows_of, write_report
 from spillway.spark.outages.availability_summary import AvailabilitySummary
 from spillway.spark.outages.entity_outages import CLOCKS_US
@@ -339,7 +339,7 @@ def _set_aside(summary: AvailabilitySummary, lines: "DataFrame", ledger: "DataFr
     bad.coalesce(1).write.mode("overwrite").json(str(place))
 
 
-def _windows(spark: "SparkSession", out: Path, summary: AvailabilitySummary) -> list[Window]:
+def _windows(spark: "SparkSession", out: Path, summary: AvailabilitySummary) -> list[OutageWindow]:
     """The longest outages as they are drawn: who was away when, and the backlog in as many slots as fit."""
     from pyspark.sql import functions as F  # noqa: N812
 

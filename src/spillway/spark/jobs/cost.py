@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from spillway.model.texts import count_text
-from spillway.spark.billing.charges import PAIRING_LINES, Plan, Tariff
+from spillway.spark.billing.charges import PAIRING_LINES, ChargePlan, Tariff
 from spillway.spark.billing.cost_summary import CENT, CostSummary, Sum, shown_cents
 from spillway.spark.billing.prices import MESSAGING_UNITS_MAX, PICO, PriceList, PriceListError, find_list
 from spillway.spark.jobs.job import Job
@@ -178,7 +178,7 @@ def exact(amount: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def check_total(summary: CostSummary, plan: Plan, transfer: Decimal, is_all: bool) -> None:
+def check_total(summary: CostSummary, plan: ChargePlan, transfer: Decimal, is_all: bool) -> None:
     """The lines that were written come to what the days and hours cost: no line is lost, none counted twice."""
     due = plan.total_pico(int(transfer * PICO))
     found = int(Decimal(summary.total_exact) * PICO)

@@ -36,7 +36,7 @@ from spillway.spark.triage import frames, moving
 from spillway.spark.triage.frames import AGE, AGE_NAMES, ENTITY, GROUPS_MAX, KEYS, REASON
 from spillway.spark.triage.locked_pass import CHUNK, PassOptions
 from spillway.spark.triage.planned import settings_of
-from spillway.spark.triage.plans import Plan, by_entity, read_plan, write_plan
+from spillway.spark.triage.plans import TriagePlan, by_entity, read_plan, write_plan
 from spillway.spark.triage.report import write_report
 from spillway.spark.triage.request import (
     AUTO_IDS,
@@ -51,7 +51,7 @@ from spillway.spark.triage.request import (
     claim,
     keys_of,
 )
-from spillway.spark.triage.resubmission import Destination, ResubmissionOptions
+from spillway.spark.triage.resubmission import ResubmissionOptions, ResubmissionTarget
 from spillway.spark.triage.show_text import show_text
 from spillway.spark.triage.summaries import (
     SAMPLES,
@@ -116,13 +116,13 @@ class _Run:
         )  # fmt: skip
         return frames.chosen(found, self.choice.where)
 
-    def plan(self, config: MoveConfig, sets: Sequence[str] = ()) -> Plan:
+    def plan(self, config: MoveConfig, sets: Sequence[str] = ()) -> TriagePlan:
         if not self.checked.entities:
-            return Plan()
+            return TriagePlan()
         settings = settings_of(sets)
         rows = self.rows(*(f"{each.name} {each.expression}" for each in settings))
         found, more = frames.planned(rows, settings, config.max_messages)
-        return Plan(by_entity(found), more=more)
+        return TriagePlan(by_entity(found), more=more)
 
     def pass_options(self, config: MoveConfig) -> PassOptions:
         access = access_of(config.access)
@@ -147,12 +147,12 @@ class _Show(_Run):
         entities = list(self.checked.entities)
         summary = ShowSummary(self.checked.namespace, at, by, self.config.where, entities)
         if entities:
-            self._look(summary)
+            self._read(summary)
         if self.config.html:
             write_report(Path(self.config.html), summary)
         return summary
 
-    def _look(self, summary: ShowSummary) -> None:
+    def _read(self, summary: ShowSummary) -> None:
         """Once at the namespace; the groups are made of what was seen."""
         rows = self.rows().select(*KEYS, "sequence_number", "enqueued_time").persist()
         try:
@@ -196,7 +196,7 @@ class _Resubmit(_Run):
         )
         return summary
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> TriagePlan:
         before = None if self.directory is None else read_plan(self.directory)
         if before is not None:
             return before
@@ -208,13 +208,13 @@ class _Resubmit(_Run):
             write_plan(self.directory, plan)
         return plan
 
-    def _destination(self, entity: str) -> Destination:
+    def _destination(self, entity: str) -> ResubmissionTarget:
         found = self.checked.destinations.get(entity)
         if found is None:  # of a plan of a run before, when there were others
-            found = Destination(self.config.to.strip("/") or entity)
+            found = ResubmissionTarget(self.config.to.strip("/") or entity)
         return found
 
-    def _has_new_ids(self, destination: Destination) -> bool:
+    def _has_new_ids(self, destination: ResubmissionTarget) -> bool:
         """Unless it is known that nobody remembers the old ones."""
         is_safe_to_keep = destination.detects is False
         return self.config.message_id == NEW_IDS or (self.config.message_id == AUTO_IDS and not is_safe_to_keep)
@@ -223,7 +223,7 @@ class _Resubmit(_Run):
         access = self.pass_options(self.config).access
         return ResubmissionOptions(access, self.checked.namespace, has_new_ids, self.config.unsure)
 
-    def _dry(self, plan: Plan, summary: ResubmitSummary) -> ResubmitSummary:
+    def _dry(self, plan: TriagePlan, summary: ResubmitSummary) -> ResubmitSummary:
         summary.is_dry = True
         for entity, planned in plan.by_entity.items():
             to = self._destination(entity)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 from spillway.spark.platform.access import OptionError
-from spillway.spark.platform.option import Declared, Option, Typed, check_options, declared_in, read_all
+from spillway.spark.platform.option import DeclaredOption, Option, Typed, check_options, declared_in, read_all
 from spillway.spark.platform.session import EMBEDDED_MASTER, missing_text
 
 # Of `spillway pipeline`, in this order; the module of one has underscores where its name has dashes.
@@ -56,7 +56,7 @@ class Job(Generic[C, S]):
     errors_to_mend: tuple[type[Exception], ...] = ()  # with 2, as `OptionError` does
     status_of: Callable[[S], int] = lambda _: 0  # of one that ended well
 
-    def options(self) -> tuple[Declared, ...]:
+    def options(self) -> tuple[DeclaredOption, ...]:
         return declared_in(self.config)
 
     def run(self, typed: Mapping[str, Typed], master: str | None = None, **others: Any) -> S:
@@ -137,7 +137,7 @@ def _as_typed(error: Exception) -> str:
     return text.replace("secretName", "--secret").replace("connectionString", "--connection-string")
 
 
-def _add(parser: argparse.ArgumentParser, option: Declared) -> None:
+def _add(parser: argparse.ArgumentParser, option: DeclaredOption) -> None:
     names: dict[str, Any] = {"dest": option.field, "help": option.sentence().replace("%", "%%")}
     if option.is_flag:
         parser.add_argument(f"--{option.name}", action="store_true", **names)

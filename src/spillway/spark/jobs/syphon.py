@@ -38,7 +38,7 @@ from spillway.spark.platform.queries import NOT_BEGUN, TRIES_MAX, stopped_by_sig
 from spillway.spark.platform.reasons import reason_of
 from spillway.spark.platform.session import build_session, check_spark, say_on_stderr
 from spillway.syphon.depths import Depth, SecondaryError, name_of
-from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, Count, OutcomeCounts
+from spillway.syphon.outcomes import DEAD_LETTERED, KEPT, MOVED, REPEATED, OutcomeCount, OutcomeCounts
 from spillway.syphon.restore import Ttl
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def check_namespaces(config: SyphonConfig) -> None:
         raise NamespaceError(f"the primary namespace cannot be reached: {error}") from None
 
 
-class Syphon:
+class SyphonRun:
     """One run of the job."""
 
     def __init__(self, spark: "SparkSession", config: SyphonConfig) -> None:
@@ -405,10 +405,10 @@ class Syphon:
         away = ""
         if self.config.watch:
             self.kept = {}  # a batch of a watch is asked for everything that is there
-        self._forget_reports({row.attempt for row in rows})
+        self._remove_reports({row.attempt for row in rows})
         for row in rows:
             away = away or (row.reason if not row.outcome else "")
-            count = Count(row.backlog, row.destination, row.outcome, row.reason, row.messages, row.size_bytes)
+            count = OutcomeCount(row.backlog, row.destination, row.outcome, row.reason, row.messages, row.size_bytes)
             self._add(count, f"{row.host}:{row.pid}")
             for kept in row.numbers:
                 self.kept[row.backlog, kept] = (row.destination, row.reason, row.size_bytes // row.messages)
@@ -423,7 +423,7 @@ class Syphon:
         if away:
             say_on_stderr(f"a namespace is unavailable, the next batch tries again: {away}")
 
-    def _add(self, count: Count, process: str) -> None:
+    def _add(self, count: OutcomeCount, process: str) -> None:
         if count.messages == 0 or count.outcome == KEPT:
             return
         self.outcomes.add(count)
@@ -456,11 +456,11 @@ class Syphon:
             self.summary.tasks_lost += 1
             lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
             for line in lines[1:]:
-                self._add(Count(**line), f"{lines[0]['host']}:{lines[0]['pid']}")
-            self._forget_reports({path.stem})
+                self._add(OutcomeCount(**line), f"{lines[0]['host']}:{lines[0]['pid']}")
+            self._remove_reports({path.stem})
         self._tell()
 
-    def _forget_reports(self, attempts: set[str]) -> None:
+    def _remove_reports(self, attempts: set[str]) -> None:
         """They are counted. A watch has a task every second, and would leave as many files."""
         if self.reports is not None:
             for attempt in attempts:
@@ -481,14 +481,14 @@ class Syphon:
         summary.seconds = round(seconds, 3)
         kept = OutcomeCounts()
         for (backlog, _), (destination, reason, size_bytes) in self.kept.items():
-            kept.add(Count(backlog, destination, KEPT, reason, 1, size_bytes))
+            kept.add(OutcomeCount(backlog, destination, KEPT, reason, 1, size_bytes))
         summary.lines = [asdict(count) for outcomes in (self.outcomes, kept) for count in outcomes.counts()]
         return summary
 
 
 def run(spark: "SparkSession", config: SyphonConfig) -> Summary:
     """Empty the backlog; returns when nothing is left but what is kept, or with `watch` when it is stopped."""
-    return Syphon(spark, config).run()
+    return SyphonRun(spark, config).run()
 
 
 def run_here(config: SyphonConfig, master: str | None = None) -> Summary:
@@ -500,7 +500,7 @@ def run_here(config: SyphonConfig, master: str | None = None) -> Summary:
         check_writable("events", config.events or tempfile.gettempdir())
         if not config.watch:  # which waits for them
             check_namespaces(config)
-    syphon = Syphon(build_session("spillway syphon", master=master), config)
+    syphon = SyphonRun(build_session("spillway syphon", master=master), config)
     with stopped_by_signals(syphon.stop):
         return syphon.run()
 
@@ -532,7 +532,7 @@ def _event_file(directory: str, name: str) -> "EventFile | None":
     return EventFile(directory, name, process="spark-syphon")
 
 
-def _event_of(count: Count) -> "Event":
+def _event_of(count: OutcomeCount) -> "Event":
     from spillway.paired import events
 
     if count.outcome == MOVED:

@@ -24,7 +24,7 @@ LEGEND: Final = (
 
 
 @dataclass
-class Window:
+class OutageWindow:
     """One outage and what is drawn of it."""
 
     index: int
@@ -67,7 +67,7 @@ def draw_overview(rows: list[tuple[str, list[dict[str, Any]]]], from_us: int, to
     return svg(end + BELOW, "Every entity and its outages over time.", drawn, marks)
 
 
-def draw_window(window: Window) -> Markup:
+def draw_window(window: OutageWindow) -> Markup:
     """States of the processes on top, rates below them, what waits in the backlog at the bottom."""
     axis = axis_of(window.from_us, window.to_us)
     rows = _rows(window)
@@ -95,7 +95,7 @@ def _y(row: int) -> int:
     return TOP + row * (STRIP + STRIP_GAP)
 
 
-def _rows(window: Window) -> list[tuple[str, list[dict[str, Any]]]]:
+def _rows(window: OutageWindow) -> list[tuple[str, list[dict[str, Any]]]]:
     by_process: dict[str, list[dict[str, Any]]] = {}
     for absence in window.absences:
         by_process.setdefault(absence["process"], []).append(absence)
@@ -126,7 +126,7 @@ def _span(kind: str, words: str, from_us: int, to_us: int, y: float, axis: Axis)
     return [axis.box(kind, from_us, to_us, y, STRIP, title, rx=2), text]
 
 
-def _rates(window: Window, axis: Axis, y: float) -> list[Markup]:
+def _rates(window: OutageWindow, axis: Axis, y: float) -> list[Markup]:
     # A second is the finest that is known: a slot that is shorter has what happened in all of it.
     slot_s = max(window.slot_s, 1.0)
     diverted, syphoned = ({slot: each[at] / slot_s for slot, each in window.slots.items()} for at in (0, 1))
@@ -140,7 +140,7 @@ def _rates(window: Window, axis: Axis, y: float) -> list[Markup]:
     return drawn
 
 
-def _depths(window: Window, axis: Axis, y: float) -> list[Markup]:
+def _depths(window: OutageWindow, axis: Axis, y: float) -> list[Markup]:
     """It stays as it is until something changes: steps."""
     waiting = 0
     if window.slots:

@@ -11,7 +11,7 @@ from spillway.pages.document import bad, document, figures, legend, section, sof
 from spillway.pages.marks import SECOND_US
 from spillway.pages.markup import Content, Markup, joined, tag
 from spillway.pages.table import NAME, TEXT, TIME, UNKNOWN, Column, table
-from spillway.spark.outages.availability_picture import LEGEND, ROWS_MAX, Window, draw_overview, draw_window
+from spillway.spark.outages.availability_picture import LEGEND, ROWS_MAX, OutageWindow, draw_overview, draw_window
 
 if TYPE_CHECKING:
     from spillway.spark.outages.availability_summary import AvailabilitySummary
@@ -28,7 +28,7 @@ MEANING: Final = (
 )  # fmt: skip
 
 
-def windows_of(summary: "AvailabilitySummary") -> list[Window]:
+def windows_of(summary: "AvailabilitySummary") -> list[OutageWindow]:
     """The longest outages, earliest first, with some time before and the drain behind them."""
     longest = sorted(summary.outages, key=lambda outage: -outage["length_s"])[:WINDOWS_MAX]
     last_us = max((outage["last_us"] for outage in summary.entities), default=0)
@@ -43,12 +43,12 @@ def windows_of(summary: "AvailabilitySummary") -> list[Window]:
             ]
             end_us = max(end_us, min([last_us, *nexts]))
         margin_us = max(SECOND_US, (end_us - outage["began_us"]) // 20)
-        windows.append(Window(index, outage, outage["began_us"] - margin_us, end_us + margin_us))
+        windows.append(OutageWindow(index, outage, outage["began_us"] - margin_us, end_us + margin_us))
     return windows
 
 
 def write_report(
-    path: Path, summary: "AvailabilitySummary", windows: list[Window], now: datetime.datetime | None = None
+    path: Path, summary: "AvailabilitySummary", windows: list[OutageWindow], now: datetime.datetime | None = None
 ) -> None:
     """The file appears whole or not at all."""
     now = now or datetime.datetime.now(datetime.UTC)
@@ -136,7 +136,7 @@ def _outage_row(outage: dict[str, Any], summary: "AvailabilitySummary") -> list[
     ]  # fmt: skip
 
 
-def _picture(window: Window, summary: "AvailabilitySummary") -> Markup:
+def _picture(window: OutageWindow, summary: "AvailabilitySummary") -> Markup:
     outage = window.outage
     back = f"{outage['processes_back']:,} of {_many(outage['processes'], 'process', 'processes')} returned"
     cause = f" It began with: {outage['cause']}." if outage["cause"] else ""

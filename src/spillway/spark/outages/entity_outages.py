@@ -107,7 +107,7 @@ class Outage:
 
 
 @dataclass(frozen=True)
-class Depth:
+class BacklogDepth:
     """One second in which messages came into the backlog or left it."""
 
     at_us: int
@@ -158,7 +158,7 @@ class _Mark:
         self.has_moved = False
 
 
-class Backlog:
+class BacklogLevel:
     """Messages that wait: diverted and not yet brought home."""
 
     def __init__(self) -> None:
@@ -166,9 +166,9 @@ class Backlog:
         self.least = 0
         self.negative_us = 0
         self._negative_since_us: int | None = None
-        self._second: Depth | None = None
+        self._second: BacklogDepth | None = None
 
-    def take(self, at_us: int, diverted: int, syphoned: int) -> Depth | None:
+    def add(self, at_us: int, diverted: int, syphoned: int) -> BacklogDepth | None:
         """Answers the second before, when a new one begins."""
         self.waiting += diverted - syphoned
         self.least = min(self.least, self.waiting)
@@ -181,13 +181,13 @@ class Backlog:
         second_us = at_us - at_us % SECOND_US
         shown, last = max(0, self.waiting), self._second
         if last is None or last.at_us != second_us:
-            self._second = Depth(second_us, diverted, syphoned, shown, shown)
+            self._second = BacklogDepth(second_us, diverted, syphoned, shown, shown)
             return last
         came, gone, most = last.diverted + diverted, last.syphoned + syphoned, max(last.waiting_max, shown)
-        self._second = Depth(second_us, came, gone, shown, most)
+        self._second = BacklogDepth(second_us, came, gone, shown, most)
         return None
 
-    def finish(self) -> Depth | None:
+    def finish(self) -> BacklogDepth | None:
         last, self._second = self._second, None
         return last
 
@@ -202,15 +202,15 @@ class Backlog:
             yield f"for {apart} more had come home than was diverted: the clocks of two machines are apart"
 
 
-class Reading:
-    """`take` the events of one entity, earliest first; `take_depths` now and then; `finish` once."""
+class OutageReading:
+    """`add` the events of one entity, earliest first; `drain_depths` now and then; `finish` once."""
 
     def __init__(self) -> None:
         self.views: dict[str, _View] = {}
         self.absences: list[Absence] = []
         self.marks: list[tuple[Absence, _Mark]] = []
-        self.backlog = Backlog()
-        self.depths: list[Depth] = []
+        self.backlog = BacklogLevel()
+        self.depths: list[BacklogDepth] = []
         self.unseen_suspicions = 0  # known by their end alone
         self.totals: Counter[str] = Counter()
         self.remarks: Counter[str] = Counter()
@@ -218,7 +218,7 @@ class Reading:
         self._last: Happening | None = None
         self._taken: set[tuple[str, int]] = set()  # lines of this very microsecond
 
-    def take(self, happening: Happening) -> None:
+    def add(self, happening: Happening) -> None:
         last = self._last
         if last is None or last.at_us != happening.at_us:
             assert last is None or happening.at_us > last.at_us, "events are taken in the order of their times"
@@ -234,7 +234,7 @@ class Reading:
         self._play(view, happening)
         view.last = happening
 
-    def take_depths(self) -> list[Depth]:
+    def drain_depths(self) -> list[BacklogDepth]:
         taken, self.depths = self.depths, []
         return taken
 
@@ -327,7 +327,7 @@ class Reading:
         self._moved(now.at_us, now.count, 0)
 
     def _moved(self, at_us: int, diverted: int, syphoned: int) -> None:
-        depth = self.backlog.take(at_us, diverted, syphoned)
+        depth = self.backlog.add(at_us, diverted, syphoned)
         if depth is not None:
             self.depths.append(depth)
         self.totals["syphoned"] += syphoned

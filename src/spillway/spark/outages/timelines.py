@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.model.backlogs import SEGMENT
-from spillway.spark.outages.entity_outages import CLOCKS_US, SYPHONED, TOLD, Happening, Reading
+from spillway.spark.outages.entity_outages import CLOCKS_US, SYPHONED, TOLD, Happening, OutageReading
 from spillway.spark.outages.event_lines import read_file
 from spillway.spark.platform.arrow_rows import arrow_of, batched, slices
 from spillway.spark.platform.line_files import BadLine
@@ -139,7 +139,7 @@ def stories_of(events: "DataFrame", until_us: int) -> "DataFrame":
 def _tell(batches: "Iterator[pa.RecordBatch]", until_us: int) -> Iterator[dict[str, Any]]:
     key: tuple[str, str] | None = None
     about: dict[str, Any] = {}
-    reading = Reading()
+    reading = OutageReading()
     for batch in batches:
         for row in batch.to_pylist():
             if (row["place"], row["key"]) != key:
@@ -147,9 +147,9 @@ def _tell(batches: "Iterator[pa.RecordBatch]", until_us: int) -> Iterator[dict[s
                     yield from _finished(reading, about, until_us)
                 key = (row["place"], row["key"])
                 about = {"namespace": row["namespace"], "entity": row["entity"]}
-                reading = Reading()
-            reading.take(_happening(row))
-            for depth in reading.take_depths():
+                reading = OutageReading()
+            reading.add(_happening(row))
+            for depth in reading.drain_depths():
                 yield {**about, "depth": asdict(depth)}
     if key is not None:
         yield from _finished(reading, about, until_us)
@@ -170,9 +170,9 @@ def _happening(row: dict[str, Any]) -> Happening:
     )
 
 
-def _finished(reading: Reading, about: dict[str, Any], until_us: int) -> Iterator[dict[str, Any]]:
+def _finished(reading: OutageReading, about: dict[str, Any], until_us: int) -> Iterator[dict[str, Any]]:
     story = reading.finish(until_us)
-    for depth in reading.take_depths():
+    for depth in reading.drain_depths():
         yield {**about, "depth": asdict(depth)}
     for absence in story.absences:
         yield {**about, "absence": asdict(absence)}

@@ -22,7 +22,7 @@ Clock = Callable[[], float]
 pause = asyncio.sleep  # until the next operation is within the budget
 
 
-class Pace:
+class PollPace:
     """When to look again: at once after something was found, and ever later while there is nothing."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:

@@ -37,7 +37,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredOption:
     """An option with the field that it is declared on."""
 
     field: str
@@ -123,7 +123,7 @@ def as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def declared_in(config: type[Any]) -> tuple[Declared, ...]:
+def declared_in(config: type[Any]) -> tuple[DeclaredOption, ...]:
     """The options of a config, in the order of its fields."""
     found = []
     for field in fields(config):
@@ -133,7 +133,7 @@ def declared_in(config: type[Any]) -> tuple[Declared, ...]:
     return tuple(found)
 
 
-def _declared(field: Field[Any], kind: Any, option: Option) -> Declared:
+def _declared(field: Field[Any], kind: Any, option: Option) -> DeclaredOption:
     if isinstance(kind, UnionType):
         (kind,) = [each for each in get_args(kind) if each is not type(None)]
     choices = get_args(kind) if get_origin(kind) is Literal else ()
@@ -147,7 +147,7 @@ def _declared(field: Field[Any], kind: Any, option: Option) -> Declared:
     name = option.name or field.name.removesuffix(UNIT).removeprefix("is_").replace("_", "-")
     is_required = field.default is MISSING and field.default_factory is MISSING
     default = None if field.default is MISSING else field.default
-    return Declared(field.name, name, kind, option, is_required, default, choices)
+    return DeclaredOption(field.name, name, kind, option, is_required, default, choices)
 
 
 def read_all(config: type[Any], typed: Mapping[str, Typed]) -> dict[str, Any]:

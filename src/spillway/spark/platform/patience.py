@@ -57,7 +57,7 @@ class Patience:
         self._again_s = 0.0
         self._back_off.reset()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Whoever waits is not needed any more: the next error is the last."""
         self.patience_s = 0.0
 
@@ -93,7 +93,7 @@ async def patiently(patience: Patience, work: Callable[[], Awaitable[T]]) -> T:
             return answer
 
 
-def look(pool: ConnectionPool, patience: Patience, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+def poll(pool: ConnectionPool, patience: Patience, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
     """The answer, or None while the namespace is away: for a caller that Spark calls again soon anyway."""
     if not patience.is_due:
         return None

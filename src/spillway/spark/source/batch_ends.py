@@ -13,7 +13,7 @@ from spillway.spark.source.dead_letters import DeadLetterWatch, Late, behind, en
 from spillway.spark.source.enqueued_times import start_at
 from spillway.spark.source.entity_patterns import EntityPattern
 from spillway.spark.source.options import FAIL, ReadOptions
-from spillway.spark.source.positions import Position, end_position, look_from, position_of
+from spillway.spark.source.positions import Position, end_position, peek_from, position_of
 from spillway.spark.source.sequence_bounds import end_of
 
 Offset = dict[str, Any]  # of each entity a position, as plain values
@@ -94,7 +94,7 @@ class Place(NamedTuple):
     watch: DeadLetterWatch | None = None
 
 
-class Begin(NamedTuple):
+class BatchBegin(NamedTuple):
     """The first new message of an entity, if there is one, and the dead letters that came late."""
 
     entity: str
@@ -110,9 +110,9 @@ class Begin(NamedTuple):
         return 0 if self.first is None else self.first.sequence_number or 0
 
 
-async def _begin(place: Place, at: Position, options: ReadOptions) -> Begin | None:
+async def _begin(place: Place, at: Position, options: ReadOptions) -> BatchBegin | None:
     """None where nothing is new. An entity that is not the one of this position is begun anew, or an error."""
-    found = await look_from(place.management, at)
+    found = await peek_from(place.management, at)
     is_reset = bool(found.reset)
     if is_reset:
         if options.on_reset == FAIL:
@@ -122,17 +122,17 @@ async def _begin(place: Place, at: Position, options: ReadOptions) -> Begin | No
                 "read it from its first message, or give the query another checkpointLocation"
             )
         at = Position(0)
-        found = await look_from(place.management, at)
+        found = await peek_from(place.management, at)
     late = Late((), at.next)
     if place.before is not None and place.watch is not None:
         late = await place.watch.late(place.management, place.before, at)
     if found.first is None and not late.numbers:
         return None
-    return Begin(place.management.path, found.first, at, is_reset, late)
+    return BatchBegin(place.management.path, found.first, at, is_reset, late)
 
 
 async def _end(
-    place: Place, begin: Begin, share: int | None, bytes_share: int | None, target: Mapping[str, int] | None
+    place: Place, begin: BatchBegin, share: int | None, bytes_share: int | None, target: Mapping[str, int] | None
 ) -> Position:
     new = at = begin.at
     first = at.next

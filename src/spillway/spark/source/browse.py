@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 
 from spillway.client import ClientError, ReceivedMessage, parse_connection_string
 from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool, plain
-from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operations, Pace
-from spillway.spark.platform.patience import Patience, look, patiently
+from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operations, PollPace
+from spillway.spark.platform.patience import Patience, patiently, poll
 from spillway.spark.source.batch_ends import Offset, batch_ends, beginnings, check_offset, positions
 from spillway.spark.source.dead_letters import DeadLetterWatch, ranges_of, wanted_of
 from spillway.spark.source.enqueued_times import between, enqueued_between
 from spillway.spark.source.entity_patterns import EntityWatch
-from spillway.spark.source.lag import Lag, look_at
+from spillway.spark.source.lag import Lag, refresh_lag
 from spillway.spark.source.number_runs import Runs
 from spillway.spark.source.options import STREAM_MESSAGES, ReadOptions
 from spillway.spark.source.parallel import tasks_for
@@ -187,7 +187,7 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Planned so far: nothing before it is looked at again.
         self._latest: Offset = dict.fromkeys(options.entities, 0)
         self._patience = Patience(options.access, some_of(options.entities), clock=clock)
-        self._pace = Pace(clock)
+        self._pace = PollPace(clock)
         self._operations = Operations(options.operations_per_s, clock)
         self._lag = Lag(clock)
         self._watch = DeadLetterWatch()
@@ -216,7 +216,7 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._latest
         if not self._pace.is_due:
             return start
-        ends = look(connection_pool(), self._patience, lambda: self._ends(start, count_max))
+        ends = poll(connection_pool(), self._patience, lambda: self._ends(start, count_max))
         if ends is None:  # away: nothing new yet, and Spark asks again
             return start
         self._pace.on_looked(ends == start)
@@ -232,8 +232,10 @@ class BrowseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at = positions(self._latest)
         begins = {name: at[name].next if name in at else 0 for name in self._read.options.entities}
         if self._lag.is_due:
-            look(
-                connection_pool(), self._patience, lambda: look_at(self._pool(), self._read.options, self._lag, begins)
+            poll(
+                connection_pool(),
+                self._patience,
+                lambda: refresh_lag(self._pool(), self._read.options, self._lag, begins),
             )
         lasts = {name: waiting.last or 0 for name, waiting in self._lag.waiting.items()}
         known = {name: max(number, lasts.get(name, -1) + 1) for name, number in begins.items()}

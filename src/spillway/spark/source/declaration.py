@@ -137,7 +137,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Choice:
+class WordChoice:
     words: tuple[str, ...]
 
     def read(self, name: str, text: str) -> str:
@@ -154,7 +154,7 @@ class Choice:
 @dataclass(frozen=True)
 class Flag:
     def read(self, name: str, text: str) -> bool:
-        return Choice(("true", "false")).read(name, text) == "true"
+        return WordChoice(("true", "false")).read(name, text) == "true"
 
     def allowed(self, default: str) -> str:
         return ""  # the default shows it
@@ -230,7 +230,7 @@ def seconds(least: float, most: float) -> Number:
 
 
 @dataclass(frozen=True)
-class Position:
+class PositionOption:
     """A sequence number, or a word that stands for one."""
 
     words: Mapping[str, int | None]

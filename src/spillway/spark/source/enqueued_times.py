@@ -16,7 +16,7 @@ CLOCK_STEP_MS: Final = 60_000
 PEEKED: Final = 50
 
 
-class Found(NamedTuple):
+class EnqueuedAt(NamedTuple):
     number: int
     enqueued_ms: int | None  # None: many wait for their time, or the service does not say
 
@@ -73,7 +73,7 @@ def enqueued_between(
     return [one for one in messages if one.enqueued_time_ms is not None and start <= one.enqueued_time_ms < end]
 
 
-async def _timed(management: Management, at: int, end: int) -> Found | None:
+async def _timed(management: Management, at: int, end: int) -> EnqueuedAt | None:
     """The first message from `at` on that is not waiting for its time; None if there is none before `end`."""
     looked_at = 0
     while at < end:
@@ -81,11 +81,11 @@ async def _timed(management: Management, at: int, end: int) -> Found | None:
         for message in page:
             at = checked_number(management, message.sequence_number)
             if at < end and message.state != SCHEDULED:
-                return Found(at, message.enqueued_time_ms)
+                return EnqueuedAt(at, message.enqueued_time_ms)
         looked_at += len(page)
         if not page:
             break
         if looked_at >= LOOKED_AT_MAX:
-            return Found(at, None)
+            return EnqueuedAt(at, None)
         at += 1
     return None

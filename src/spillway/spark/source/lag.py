@@ -21,7 +21,7 @@ LAG_MESSAGES: Final = "$lagMessages"
 LAG_S: Final = "$lagSeconds"
 
 
-class Waiting(NamedTuple):
+class EntityLag(NamedTuple):
     """What waits in one entity: its first message, when that was enqueued, its last one if the numbers tell."""
 
     first: int
@@ -36,20 +36,20 @@ class Lag:
         self._clock = clock
         self._now = now
         self._again_s = 0.0
-        self.waiting: dict[str, Waiting] = {}
+        self.waiting: dict[str, EntityLag] = {}
 
     @property
     def is_due(self) -> bool:
         """Not more often than it is worth: Spark asks for the progress up to a hundred times a second."""
         return self._clock() >= self._again_s
 
-    async def look(self, managements: Mapping[str, Management], begins: Mapping[str, int]) -> None:
+    async def refresh(self, managements: Mapping[str, Management], begins: Mapping[str, int]) -> None:
         """At each entity, from this number on. Those that are not named have nothing that waits."""
         self._again_s = self._clock() + REPORT_S
-        found = await asyncio.gather(*[self._look(managements[entity], at) for entity, at in begins.items()])
+        found = await asyncio.gather(*[self._measure(managements[entity], at) for entity, at in begins.items()])
         self.waiting = {entity: each for entity, each in zip(begins, found, strict=True) if each is not None}
 
-    async def _look(self, management: Management, begin: int) -> Waiting | None:
+    async def _measure(self, management: Management, begin: int) -> EntityLag | None:
         try:
             found = await management.peek(begin, 1, omit_body=True)
             if not found:
@@ -60,7 +60,7 @@ class Lag:
             return None  # whoever looks for new messages says so
         except ClientError as error:
             raise plain(error, management.path, "Listen") from None
-        return Waiting(first, found[0].enqueued_time_ms, last)
+        return EntityLag(first, found[0].enqueued_time_ms, last)
 
     async def _last(self, management: Management, first: int) -> int | None:
         """From the last one that was known on, if that is still there."""
@@ -74,7 +74,7 @@ class Lag:
         except NotInOneRow:
             return None
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Nothing waits anywhere."""
         self.waiting = {}
 
@@ -88,7 +88,7 @@ class Lag:
             LAG_S: max((one["seconds"] for one in each.values()), default=0.0),
         }
 
-    def _of(self, waiting: Waiting | None, begin: int) -> dict[str, Any]:
+    def _of(self, waiting: EntityLag | None, begin: int) -> dict[str, Any]:
         if waiting is None or (waiting.last is not None and waiting.last < begin):
             return {"messages": 0, "seconds": 0.0}
         count = None if waiting.last is None else waiting.last - max(waiting.first, begin) + 1
@@ -96,7 +96,7 @@ class Lag:
         return {"messages": count, "seconds": round(max(0.0, age_s), 1)}
 
 
-async def look_at(pool: CountedPool, options: ReadOptions, lag: Lag, begins: Mapping[str, int]) -> None:
+async def refresh_lag(pool: CountedPool, options: ReadOptions, lag: Lag, begins: Mapping[str, int]) -> None:
     """Look at these entities over the connection of the driver."""
     connection = await pool.connection(options.access)
-    await lag.look({entity: pool.management(connection, entity) for entity in begins}, begins)
+    await lag.refresh({entity: pool.management(connection, entity) for entity in begins}, begins)

@@ -15,7 +15,7 @@ from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.operations import Operations
 from spillway.spark.platform.session import say_on_stderr
 from spillway.spark.source.declaration import PEEK_LOCK
-from spillway.spark.source.lock_renewer import Batch, interval, lock_renewer_of
+from spillway.spark.source.lock_renewer import LockBatch, interval, lock_renewer_of
 from spillway.spark.source.options import QUERY, ReadOptions
 from spillway.spark.source.session_reception import SessionReception, SessionsWanted
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _said: set[str] = set()
 
 
-async def keep_locks(
+async def renew_locks(
     pool: ConnectionPool,
     access: Access,
     entity: str,
     messages: Sequence[ReceivedMessage],
     renew_s: float,
-    batch: Batch | None,
+    batch: LockBatch | None,
 ) -> None:
     """See to it that the locks of these messages are renewed for `renew_s` seconds."""
     # Tokens only: the messages themselves are large, and are needed by nobody here.
@@ -45,15 +45,15 @@ async def keep_locks(
         from spillway.spark.source.keeper_place import KeeperUnavailable
 
         try:
-            await client.keep(access, entity, tokens, every_s, renew_s, batch)
+            await client.renew(access, entity, tokens, every_s, renew_s, batch)
             return
         except KeeperUnavailable as error:
             _say(f"{error}; the Python worker renews locks itself, and Spark ends it after a minute without work")
-    lock_renewer_of(pool).keep(access, entity, tokens, every_s, renew_s, batch)
+    lock_renewer_of(pool).renew(access, entity, tokens, every_s, renew_s, batch)
 
 
 def session_reception(
-    pool: ConnectionPool, options: ReadOptions, wanted: SessionsWanted, batch: Batch | None, operations: Operations
+    pool: ConnectionPool, options: ReadOptions, wanted: SessionsWanted, batch: LockBatch | None, operations: Operations
 ) -> "SessionReception | RelayedReception":
     """Who receives the sessions of a task: the keeper, where locks have to outlive this process."""
     client = keeper_client() if options.mode == PEEK_LOCK and options.renew_s > 0 and wanted.names else None
@@ -68,7 +68,7 @@ def session_reception(
     return RelayedReception(client, options, wanted, batch, operations, instead)
 
 
-async def release_before(pool: ConnectionPool, batch: Batch | None) -> None:
+async def release_before(pool: ConnectionPool, batch: LockBatch | None) -> None:
     """Let others receive what earlier batches of this holder have left locked on this executor."""
     released = 0 if batch is None else await lock_renewer_of(pool).release_before(batch)
     client = keeper_client()
@@ -86,7 +86,7 @@ async def release_before(pool: ConnectionPool, batch: Batch | None) -> None:
         )
 
 
-def held_by(batch: Batch | None) -> Batch | None:
+def held_by(batch: LockBatch | None) -> LockBatch | None:
     """The batch with the name of its query, which only tasks know: the same for all starts from one checkpoint."""
     if batch is None or batch.holder != QUERY:
         return batch

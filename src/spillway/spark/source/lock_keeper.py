@@ -27,7 +27,7 @@ from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.processes import ProcessId, machine, owner
 from spillway.spark.source.keeper_place import KeeperPlace, KeeperUnavailable
-from spillway.spark.source.lock_renewer import Batch, LockRenewer
+from spillway.spark.source.lock_renewer import LockBatch, LockRenewer
 from spillway.spark.source.session_relay import RECEIVE, relay
 
 MODULE: Final = "spillway.spark.source.lock_keeper"
@@ -55,14 +55,14 @@ class KeeperClient:
     def __init__(self, place: KeeperPlace | None = None) -> None:
         self.place = place or KeeperPlace(owner())
 
-    async def keep(
+    async def renew(
         self,
         access: Access,
         entity: str,
         tokens: Sequence[uuid.UUID],
         interval_s: float,
         renew_s: float,
-        batch: Batch | None,
+        batch: LockBatch | None,
     ) -> None:
         """Hand locks over. When this returns they are renewed, whatever becomes of this process."""
         # A secret that is only named is looked up here: the keeper has the environment of another worker.
@@ -81,7 +81,7 @@ class KeeperClient:
                 }
             )
 
-    async def release_before(self, batch: Batch | None) -> int:
+    async def release_before(self, batch: LockBatch | None) -> int:
         """Release what the keeper has of earlier batches of this holder; the answer is how many messages.
 
         A keeper that is not running is started: no lock is to run while a Python process starts.
@@ -221,17 +221,17 @@ class LockKeeper:
         if request["do"] == RECEIVE:
             return {}
         access = Access(**request["access"])
-        self._renewer.keep(access, request["entity"], tokens, request["interval_s"], request["renew_s"], batch)
+        self._renewer.renew(access, request["entity"], tokens, request["interval_s"], request["renew_s"], batch)
         assert self._renewer.count <= self._locks_max, "what would be too much was refused"
         return {}
 
 
-def batch_of(told: Any) -> Batch | None:
+def batch_of(told: Any) -> LockBatch | None:
     """A batch as it came through the socket."""
     if told is None:
         return None
     holder, (began, number), planner = told
-    return Batch(holder, (began, number), None if planner is None else ProcessId(*planner))
+    return LockBatch(holder, (began, number), None if planner is None else ProcessId(*planner))
 
 
 def main(arguments: Sequence[str]) -> None:

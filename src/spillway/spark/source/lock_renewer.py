@@ -19,19 +19,19 @@ from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.patience import is_transient
 from spillway.spark.platform.processes import ProcessId
-from spillway.spark.source.renewal_pace import INTERVAL_S_MIN, Pace, interval_until
+from spillway.spark.source.renewal_pace import INTERVAL_S_MIN, RenewalPace, interval_until
 from spillway.spark.source.session_holder import Holding
 from spillway.spark.source.tokens import renew_tokens, settle_tokens
 
 
-class Batch(NamedTuple):
+class LockBatch(NamedTuple):
     """Whose locks are taken. `order` grows from one batch of a holder to the next, over all starts of its query."""
 
     holder: str
     order: tuple[int, int]
     planner: ProcessId | None = None  # the process that plans the query's batches, and ends with the query
 
-    def is_before(self, other: "Batch") -> bool:
+    def is_before(self, other: "LockBatch") -> bool:
         return self.holder == other.holder and self.order < other.order
 
     def is_orphaned(self) -> bool:
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 class Kept:
     """Locks that were taken together, until they are settled, time is up, or they are released."""
 
-    def __init__(self, access: Access, entity: str, batch: Batch | None, interval_s: float, until_s: float) -> None:
+    def __init__(self, access: Access, entity: str, batch: LockBatch | None, interval_s: float, until_s: float) -> None:
         self.access = access
         self.entity = entity
         self.batch = batch
@@ -56,9 +56,9 @@ class Kept:
 class LockRenewer:
     """The locks that one process keeps; everything happens on the pool's loop."""
 
-    def __init__(self, pool: ConnectionPool, pace: Pace | None = None) -> None:
+    def __init__(self, pool: ConnectionPool, pace: RenewalPace | None = None) -> None:
         self._pool = pool
-        self._pace = pace or Pace()
+        self._pace = pace or RenewalPace()
         self._kept: dict[Kept, asyncio.Task[None]] = {}
 
     @property
@@ -66,31 +66,31 @@ class LockRenewer:
         """How many locks are kept now, a session as one."""
         return sum(len(kept.tokens) if kept.holding is None else max(1, kept.holding.count) for kept in self._kept)
 
-    def keep(
+    def renew(
         self,
         access: Access,
         entity: str,
         tokens: Sequence[uuid.UUID],
         interval_s: float,
         renew_s: float,
-        batch: Batch | None = None,
+        batch: LockBatch | None = None,
     ) -> None:
         """Renew these locks every `interval_s` for `renew_s` seconds."""
         kept = Kept(access, entity, batch, interval_s, self._pace.now_s() + renew_s)
         kept.tokens = list(tokens)
         if renew_s > 0 and kept.tokens:
-            self._start(kept, self._pool.loop.create_task(self._keep(kept)))
+            self._start(kept, self._pool.loop.create_task(self._renew_until_released(kept)))
 
-    def holding(self, access: Access, entity: str, renew_s: float, batch: Batch | None = None) -> Holding:
+    def holding(self, access: Access, entity: str, renew_s: float, batch: LockBatch | None = None) -> Holding:
         """Where to put sessions that are to be held until their messages are settled, or for `renew_s` seconds."""
         kept = Kept(access, entity, batch, 0.0, 0.0)
         is_orphaned = (lambda: False) if batch is None else batch.is_orphaned
         kept.holding = Holding(self._pool, access, entity, renew_s, self._pace, is_orphaned)
         kept.released = kept.holding.released
-        self._start(kept, self._pool.loop.create_task(kept.holding.hold()))
+        self._start(kept, self._pool.loop.create_task(kept.holding.run()))
         return kept.holding
 
-    async def release_before(self, batch: Batch) -> int:
+    async def release_before(self, batch: LockBatch) -> int:
         """What earlier batches of the same holder have received and not settled can be received again, at once.
 
         The answer is how many messages.
@@ -130,7 +130,7 @@ class LockRenewer:
         self._kept[kept] = task
         task.add_done_callback(lambda _: self._kept.pop(kept, None))
 
-    async def _keep(self, kept: Kept) -> None:
+    async def _renew_until_released(self, kept: Kept) -> None:
         wait_s = kept.interval_s
         while kept.tokens and self._pace.now_s() + wait_s < kept.until_s:
             if not await self._pace.wait(kept.released, wait_s):

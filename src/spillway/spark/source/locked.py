@@ -16,16 +16,16 @@ from pyspark.sql.types import StructType
 
 from spillway.client import ClientError, LinkClosed, Management, ReceivedMessage, Receiver
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError, connection_pool, plain
-from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operations, Pace
-from spillway.spark.platform.patience import Patience, is_transient, look, patiently
+from spillway.spark.platform.operations import COUNT, Clock, CountedPool, Operations, PollPace
+from spillway.spark.platform.patience import Patience, is_transient, patiently, poll
 from spillway.spark.platform.processes import process_id
 from spillway.spark.platform.session import say_on_stderr
 from spillway.spark.source.browse import namespace_of, some_of
 from spillway.spark.source.declaration import PEEK_LOCK
 from spillway.spark.source.entity_patterns import EntityWatch
-from spillway.spark.source.lag import Lag, look_at
-from spillway.spark.source.lock_handover import held_by, keep_locks, release_before, session_reception
-from spillway.spark.source.lock_renewer import Batch
+from spillway.spark.source.lag import Lag, refresh_lag
+from spillway.spark.source.lock_handover import held_by, release_before, renew_locks, session_reception
+from spillway.spark.source.lock_renewer import LockBatch
 from spillway.spark.source.options import STREAM_MESSAGES, ReadOptions
 from spillway.spark.source.pacing import Pacing
 from spillway.spark.source.parallel import MESSAGES_A_TASK, TASKS_MAX, receivers_for
@@ -64,7 +64,7 @@ class LockedPartition(InputPartition):
         entity: str,
         count_max: int,
         sessions: tuple[str, ...] | None,
-        batch: Batch | None = None,
+        batch: LockBatch | None = None,
         is_of_stream: bool = False,
     ) -> None:
         self.entity = entity
@@ -136,11 +136,11 @@ class Reception:
                 yield messages
         except GeneratorExit:
             # A task that wants no more rows gives back what nobody has seen.
-            self._patience.give_up()
+            self._patience.abandon()
             if self._sessions is not None:
-                self._sessions.give_up()
+                self._sessions.abandon()
             with contextlib.suppress(NamespaceError):
-                self._pool.run(self._give_back(coming.result()))
+                self._pool.run(self._requeue(coming.result()))
             raise
         finally:
             self._pool.run(self._end())
@@ -164,16 +164,16 @@ class Reception:
             await self._operations.begin()
             messages = await receiver.receive(self._count(), self._waits_s)
             self._operations.add(max(0, len(messages) - 1))  # a message each, or one for none
-            messages = messages or await self._let_go()
+            messages = messages or await self._release()
             return await self._took(messages) if messages else []
         except ClientError as error:
-            self._give_up_receiver()
+            self._abandon_receiver()
             # The locks of what it has run out while it waits, so that a batch of a stream ends with what it has.
             if self._has_some and self._partition.is_of_stream and is_transient(error):
                 return []
             raise
 
-    def _give_up_receiver(self) -> None:
+    def _abandon_receiver(self) -> None:
         """After an error: another one is attached."""
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
@@ -199,7 +199,7 @@ class Reception:
         if self._left is not None:
             self._left -= len(messages)
         if self._options.mode == PEEK_LOCK:
-            await keep_locks(self._pool, *self._place, messages, self._options.renew_s, self._batch)
+            await renew_locks(self._pool, *self._place, messages, self._options.renew_s, self._batch)
         return messages
 
     async def _attached(self) -> Receiver:
@@ -208,14 +208,14 @@ class Reception:
             self._receiver = await connection.receiver(self._partition.entity, mode=self._options.mode)
         return self._receiver
 
-    async def _let_go(self) -> list[ReceivedMessage]:
+    async def _release(self) -> list[ReceivedMessage]:
         """Close the receiver; the answer is what came while it was closed, and is deleted."""
         receiver, self._receiver = self._receiver, None
         return [] if receiver is None else await receiver.close()
 
-    async def _give_back(self, unseen: list[ReceivedMessage]) -> None:
+    async def _requeue(self, unseen: list[ReceivedMessage]) -> None:
         if self._sessions is not None:
-            await self._sessions.give_back(unseen)
+            await self._sessions.requeue(unseen)
             return
         receiver = self._receiver
         if receiver is None or receiver.error is not None:
@@ -230,7 +230,7 @@ class Reception:
             say_passed_over(self._partition.entity, self._sessions.said())
             return
         try:
-            await self._let_go()
+            await self._release()
         except ClientError:
             pass  # it is over anyway
 
@@ -266,7 +266,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pacing = Pacing(options.min_messages, options.max_delay_s, clock)
         self._began_ns = time.time_ns()  # a query that is started again began later
         self._patience = Patience(options.access, some_of(options.entities), clock=clock)
-        self._pace = Pace(clock)
+        self._pace = PollPace(clock)
         self._operations = Operations(options.operations_per_s, clock)
         self._batch = 0
         self._lag = Lag(clock)
@@ -291,9 +291,9 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How many batches were planned, what waits, and how many operations that took so far."""
         options, firsts = self._read.options, self._firsts
         if not firsts:
-            self._lag.forget()
+            self._lag.clear()
         elif self._lag.is_due:
-            look(connection_pool(), self._patience, lambda: look_at(self._pool(), options, self._lag, firsts))
+            poll(connection_pool(), self._patience, lambda: refresh_lag(self._pool(), options, self._lag, firsts))
         report = self._lag.report(options.entities, firsts)
         return {"batch": self._batch, **report, COUNT: self._operations.count}
 
@@ -326,7 +326,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return pool.run(patiently(self._patience, self._ask))
         if not self._pace.is_due:
             return False
-        found = look(pool, self._patience, self._ask)
+        found = poll(pool, self._patience, self._ask)
         if found is None:  # away: nothing new yet, and Spark asks again
             return False
         self._pace.on_looked(not found)
@@ -340,7 +340,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entities = [entity for entity in options.entities if entity in self._firsts] or options.entities
         # The same for a batch that is planned twice: what it received first may be settled yet.
         order = (self._began_ns, end["batch"])
-        batch = Batch(options.holder, order, process_id()) if options.holder else None
+        batch = LockBatch(options.holder, order, process_id()) if options.holder else None
         self._walk.begin(end["batch"])
         work = patiently(
             self._patience, lambda: plan(self._pool(), options, entities, end["messages"], batch, self._walk)
@@ -380,7 +380,7 @@ class LockedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_moving = bool(firsts)
             self._has_moved = is_walking
         else:
-            looks = {entity: await _look(managements[entity], first) for entity, first in firsts.items()}
+            looks = {entity: await _peek_places(managements[entity], first) for entity, first in firsts.items()}
             is_late = self._targets is None and time.monotonic() - self._planned_s > AGAIN_S
             has_moved = looks != self._looks or is_late or self._has_moved
             is_moving = has_moved or is_walking
@@ -404,7 +404,7 @@ def say_left(firsts: Mapping[str, int]) -> None:
     )
 
 
-async def _look(management: Management, first: int) -> tuple[int, ...]:
+async def _peek_places(management: Management, first: int) -> tuple[int, ...]:
     """Which messages stand at some places of the line: it changes when any number of them goes."""
     places = [first + 2**power for power in range(LOOKED_AT)]
     try:
@@ -438,7 +438,7 @@ async def plan(
     options: ReadOptions,
     entities: Sequence[str],
     count: int,
-    batch: Batch | None = None,
+    batch: LockBatch | None = None,
     walk: SessionWalk | None = None,
 ) -> "list[LockedPartition]":
     """Who receives how many: the messages of a batch are shared out evenly."""

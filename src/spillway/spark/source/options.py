@@ -25,16 +25,16 @@ from spillway.spark.source.declaration import (
     STREAMS,
     WRITE,
     Asked,
-    Choice,
     Flag,
     Number,
     OneWord,
     Only,
-    Position,
+    PositionOption,
     SourceOption,
     Text,
     WholeNumber,
     WholeNumberOr,
+    WordChoice,
     seconds,
 )
 from spillway.spark.source.entity_path import check_entity_path, entity_or_path
@@ -87,7 +87,7 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Sessions:
+class SessionIds:
     """Ids of message sessions, and whether all are meant."""
 
     def read(self, name: str, text: str) -> tuple[tuple[str, ...], bool]:
@@ -104,7 +104,7 @@ class Sessions:
 
 
 @dataclass(frozen=True)
-class Holder:
+class HolderName:
     """Who settles what a batch has received: a name, the query, or nobody."""
 
     def read(self, name: str, text: str) -> str:
@@ -155,9 +155,9 @@ MAX_OPERATIONS: Final = SourceOption(
     Number(RATE_MIN, RATE_MAX),
     "A [budget](#operations): of a read for all tasks of a batch together, of a write for each task.",
 )
-MODE: Final = SourceOption("mode", READ, Choice(MODES), "What [reading](#reading) does to messages.", BROWSE)
+MODE: Final = SourceOption("mode", READ, WordChoice(MODES), "What [reading](#reading) does to messages.", BROWSE)
 ALLOW_LOSS: Final = SourceOption("allowLoss", READ, Flag(), "Has to be `true` for `mode=receiveanddelete`.", "false")
-SESSIONS: Final = SourceOption("sessions", READ, Sessions(), "Of an entity with message sessions.")
+SESSIONS: Final = SourceOption("sessions", READ, SessionIds(), "Of an entity with message sessions.")
 PARTITIONS: Final = SourceOption(
     "partitions",
     READ,
@@ -210,7 +210,7 @@ SETTLE: Final = SourceOption(
 HOLDER: Final = SourceOption(
     "holder",
     READ,
-    Holder(),
+    HolderName(),
     "What a batch has left locked is given back when the next batch of the same holder begins, and when the query ends "
     "([more](#locked-rows)).",
     QUERY,
@@ -219,7 +219,7 @@ HOLDER: Final = SourceOption(
 START_AT: Final = SourceOption(
     "startAt",
     READ,
-    Position({EARLIEST: 0, LATEST: None}, SEQUENCE_NUMBER_MAX),
+    PositionOption({EARLIEST: 0, LATEST: None}, SEQUENCE_NUMBER_MAX),
     "Or `latest` (streams), or a sequence number.",
     EARLIEST,
     (BROWSED,),
@@ -227,7 +227,7 @@ START_AT: Final = SourceOption(
 END_AT: Final = SourceOption(
     "endAt",
     READ,
-    Position({LATEST: None}, SEQUENCE_NUMBER_MAX),
+    PositionOption({LATEST: None}, SEQUENCE_NUMBER_MAX),
     "Or the last sequence number to read.",
     LATEST,
     (BROWSED, Only(reads=BATCHES, why=GOES_ON, unless=(LATEST,))),
@@ -235,7 +235,7 @@ END_AT: Final = SourceOption(
 ON_RESET: Final = SourceOption(
     "onReset",
     READ,
-    Choice((FAIL, EARLIEST)),
+    WordChoice((FAIL, EARLIEST)),
     "What becomes of an entity that [was made anew](#entities-that-were-made-anew): an error, or it is read from its "
     "first message.",
     FAIL,
@@ -250,7 +250,7 @@ PUSHDOWN: Final = SourceOption(
     (Only((BROWSE,), BATCHES, "Spark hands filters to nothing else"),),
 )
 BODY_FORMAT: Final = SourceOption(
-    "bodyFormat", READ, Choice((BINARY, STRING, JSON)), "What the column `body` [is](#columns).", BINARY
+    "bodyFormat", READ, WordChoice((BINARY, STRING, JSON)), "What the column `body` [is](#columns).", BINARY
 )
 INCLUDE_BODY: Final = SourceOption("includeBody", READ, Flag(), "Whether bodies are read.", "true")
 INCLUDE_RAW: Final = SourceOption(
@@ -258,12 +258,12 @@ INCLUDE_RAW: Final = SourceOption(
 )
 ENTITY_COLUMN: Final = SourceOption("entityColumn", WRITE, Text(), "The column that names the entity of each row.")
 MESSAGE_ID: Final = SourceOption(
-    "messageId", WRITE, Choice((COLUMN, CONTENT)), "Where the [id](#writing) of a message comes from.", COLUMN
+    "messageId", WRITE, WordChoice((COLUMN, CONTENT)), "Where the [id](#writing) of a message comes from.", COLUMN
 )
 ON_REFUSED: Final = SourceOption(
     "onRefused",
     WRITE,
-    Choice((FAIL, SET_ASIDE)),
+    WordChoice((FAIL, SET_ASIDE)),
     "What becomes of rows that can never be sent ([more](#rows-that-are-refused)).",
     FAIL,
 )

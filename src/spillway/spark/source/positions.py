@@ -80,33 +80,33 @@ def position_of(plain: Any) -> Position | None:
     )
 
 
-class Look(NamedTuple):
+class Peeked(NamedTuple):
     """The first message at or after a position, if there is one; and why this is not the entity of that position."""
 
     first: ReceivedMessage | None
     reset: str = ""
 
 
-async def look_from(management: Management, at: Position) -> Look:
+async def peek_from(management: Management, at: Position) -> Peeked:
     """One request while what was passed is still there, and at most three."""
     passed = at.passed
     if passed is None:
-        return Look(await _first(management, at.next))
+        return Peeked(await _first(management, at.next))
     is_just_before = passed.number == at.next - 1
     found = await management.peek(passed.number, 2 if is_just_before else 1, omit_body=True)
     if found and checked_number(management, found[0].sequence_number) == passed.number:
         if found[0].enqueued_time_ms != passed.enqueued_ms:
             now = _moment(found[0].enqueued_time_ms or 0)
             told = f"message {passed.number:,}, enqueued {_moment(passed.enqueued_ms)}, is one enqueued {now}"
-            return Look(None, told)
+            return Peeked(None, told)
         found = found[1:]
     else:
         reset = await _later_below(management, passed)
         if reset:
-            return Look(None, reset)
+            return Peeked(None, reset)
     if not is_just_before:
-        return Look(await _first(management, at.next))
-    return Look(found[0] if found else None)
+        return Peeked(await _first(management, at.next))
+    return Peeked(found[0] if found else None)
 
 
 async def _first(management: Management, number: int) -> ReceivedMessage | None:

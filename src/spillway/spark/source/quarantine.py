@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from spillway.client import OutgoingMessage
 from spillway.spark.platform.access import OptionError
-from spillway.spark.source.refusals import Refused
+from spillway.spark.source.refusals import RefusedRow
 
 REASON: Final = "refused_reason"
 ENTITY: Final = "refused_entity"
@@ -28,7 +28,7 @@ ADDED: Final = (REASON, ENTITY, TIME)
 class Quarantine(Protocol):
     """Of one attempt of a task."""
 
-    def add(self, refused: Sequence[Refused]) -> list[Refused]:
+    def add(self, refused: Sequence[RefusedRow]) -> list[RefusedRow]:
         """Set rows aside; those that cannot be are returned."""
 
     def finish(self) -> None:
@@ -59,7 +59,7 @@ class DirectoryQuarantine:
         self._new = directory / f".{name}.new"
         self._writer: Any = None
 
-    def add(self, refused: Sequence[Refused]) -> list[Refused]:
+    def add(self, refused: Sequence[RefusedRow]) -> list[RefusedRow]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -88,7 +88,7 @@ class DirectoryQuarantine:
             self._new.unlink(missing_ok=True)
 
 
-def _with_reason(refused: Refused) -> Any:
+def _with_reason(refused: RefusedRow) -> Any:
     """The row as it was, with why, for whom and when."""
     import pyarrow as pa
 
@@ -117,7 +117,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def notice_of(refused: Refused) -> OutgoingMessage:
+def notice_of(refused: RefusedRow) -> OutgoingMessage:
     """A refused row as a message: JSON with the reason and the row, and an id that is the same at every try."""
     about = {"reason": refused.reason, "entity": refused.row.out[0], "row": _plain_row(refused)}
     body = json.dumps(about, ensure_ascii=False, default=str)
@@ -129,7 +129,7 @@ def notice_of(refused: Refused) -> OutgoingMessage:
     )
 
 
-def _plain_row(refused: Refused) -> dict[str, object]:
+def _plain_row(refused: RefusedRow) -> dict[str, object]:
     batch = refused.row.batch
     assert batch is not None, "a row of a task has its batch"
     row = batch.slice(refused.row.position, 1)

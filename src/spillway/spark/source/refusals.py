@@ -8,7 +8,7 @@ reports it, and the driver ends the write.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget, skip_value
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget, skip_value
 from spillway.amqp.errors import DecodeError
 from spillway.amqp.message import split_sections
 from spillway.client import ClientError, OutgoingMessage
@@ -39,7 +39,7 @@ class OutgoingRow(NamedTuple):
     position: int = 0
 
 
-class Refused(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that was not sent, or not accepted, for what it is."""
 
     row: OutgoingRow
@@ -51,18 +51,18 @@ class Refused(NamedTuple):
         return f"'{message_id[:ID_CHARS_SHOWN]}'{size}, by '{entity}': {self.reason[:REASON_CHARS_MAX]}"
 
 
-class Report:
+class RefusalReport:
     """What a task says of refused rows: how many, and why the first of them. It travels to the driver."""
 
     def __init__(self) -> None:
         self.count = 0
         self.reasons: list[str] = []
 
-    def add(self, refused: Sequence[Refused]) -> None:
+    def add(self, refused: Sequence[RefusedRow]) -> None:
         self.count += len(refused)
         self.reasons += [each.words() for each in refused[: REASONS_MAX - len(self.reasons)]]
 
-    def join(self, other: "Report") -> None:
+    def join(self, other: "RefusalReport") -> None:
         self.count += other.count
         self.reasons += other.reasons[: REASONS_MAX - len(self.reasons)]
 
@@ -87,12 +87,12 @@ def message_problem(message: OutgoingMessage, encoded: bytes, body_bytes: int) -
 def properties_problem(encoded: bytes) -> str | None:
     """Why the application properties of an encoded message are too large; None if they are not."""
     try:
-        section = split_sections(encoded, Budget(MESSAGE_ELEMENTS_MAX)).application_properties
+        section = split_sections(encoded, DecodeBudget(MESSAGE_ELEMENTS_MAX)).application_properties
         size = section.pairs_end - section.pairs_at
         if size > limits.PROPERTIES_BYTES_MAX:
             most = limits.PROPERTIES_BYTES_MAX
             return f"application_properties have {size:,} bytes encoded; at most {most:,} are allowed"
-        at, budget = section.pairs_at, Budget(MESSAGE_ELEMENTS_MAX)
+        at, budget = section.pairs_at, DecodeBudget(MESSAGE_ELEMENTS_MAX)
         while at < section.pairs_end:
             after = skip_value(
                 encoded, skip_value(encoded, at, section.pairs_end, budget), section.pairs_end, budget
@@ -119,7 +119,7 @@ def is_of_row(error: ClientError, is_link_over: bool) -> bool:
     return not failure.is_busy and is_of_message(failure)
 
 
-def refuse_write(report: Report, rows: int) -> None:
+def refuse_write(report: RefusalReport, rows: int) -> None:
     """End the write on the driver, if a task has refused rows."""
     if not report.count:
         return
@@ -130,9 +130,9 @@ def refuse_write(report: Report, rows: int) -> None:
     ) from None
 
 
-def counts_of(messages: Sequence[Any]) -> tuple[int, Report, Report]:
+def counts_of(messages: Sequence[Any]) -> tuple[int, RefusalReport, RefusalReport]:
     """Of all tasks: rows, refused ones, quarantined ones. A task that failed has no message."""
-    rows, refused, quarantined = 0, Report(), Report()
+    rows, refused, quarantined = 0, RefusalReport(), RefusalReport()
     for each in messages:
         if each is not None:
             rows += each.rows

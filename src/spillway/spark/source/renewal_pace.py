@@ -17,7 +17,7 @@ LOCK_S_MAX: Final = LOCK_DURATION_MS_MAX / 1000
 APART_S: Final = 60.0  # as clocks may be where a lock of the longest kind is still taken for one
 
 
-class Pace:
+class RenewalPace:
     """The time that renewing goes by."""
 
     def now_s(self) -> float:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, Budget
+from spillway.amqp.codec import MESSAGE_ELEMENTS_MAX, DecodeBudget
 from spillway.amqp.message import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -58,7 +58,7 @@ class Parts:
     def __init__(self, message: ReceivedMessage, needs: frozenset[str]) -> None:
         raw = message.raw
         self.message = message
-        self.sections: Sections = split_sections(raw, Budget(MESSAGE_ELEMENTS_MAX))
+        self.sections: Sections = split_sections(raw, DecodeBudget(MESSAGE_ELEMENTS_MAX))
         self.header: Header = _NO_HEADER
         self.properties: Properties = _NO_PROPERTIES
         self.annotations: dict[object, object] = _NO_MAP

@@ -26,7 +26,7 @@ TEXTS: Final = MapType(StringType(), StringType(), True)
 
 
 @dataclass(frozen=True)
-class Column:
+class MessageColumn:
     """`is_sent` says that a write takes it; the others are the service's to say."""
 
     name: str
@@ -40,33 +40,33 @@ BODY_QUARANTINE: Final = "body_quarantine"
 RAW: Final = "raw"
 
 COLUMNS: Final = (
-    Column("namespace", StringType(), False),
-    Column("entity", StringType(), False),
-    Column("sequence_number", LongType(), False),
-    Column("enqueued_sequence_number", LongType(), False),
-    Column("enqueued_time", TimestampType(), False),
-    Column("state", StringType(), False),
-    Column("delivery_count", IntegerType(), False),
-    Column("lock_token", StringType(), False),
-    Column("locked_until", TimestampType(), False),
-    Column("message_id", StringType(), True),
-    Column("session_id", StringType(), True),
-    Column("partition_key", StringType(), True),
-    Column("correlation_id", StringType(), True),
-    Column("subject", StringType(), True),
-    Column("content_type", StringType(), True),
-    Column("to", StringType(), True),
-    Column("reply_to", StringType(), True),
-    Column("reply_to_session_id", StringType(), True),
-    Column("time_to_live_ms", LongType(), True),
-    Column("expires_at", TimestampType(), False),
-    Column("scheduled_enqueue_time", TimestampType(), True),
-    Column("dead_letter_reason", StringType(), False),
-    Column("dead_letter_error_description", StringType(), False),
-    Column("dead_letter_source", StringType(), False),
-    Column("application_properties", TEXTS, True),
-    Column("property_types", TEXTS, True),
-    Column("body_type", StringType(), False),
+    MessageColumn("namespace", StringType(), False),
+    MessageColumn("entity", StringType(), False),
+    MessageColumn("sequence_number", LongType(), False),
+    MessageColumn("enqueued_sequence_number", LongType(), False),
+    MessageColumn("enqueued_time", TimestampType(), False),
+    MessageColumn("state", StringType(), False),
+    MessageColumn("delivery_count", IntegerType(), False),
+    MessageColumn("lock_token", StringType(), False),
+    MessageColumn("locked_until", TimestampType(), False),
+    MessageColumn("message_id", StringType(), True),
+    MessageColumn("session_id", StringType(), True),
+    MessageColumn("partition_key", StringType(), True),
+    MessageColumn("correlation_id", StringType(), True),
+    MessageColumn("subject", StringType(), True),
+    MessageColumn("content_type", StringType(), True),
+    MessageColumn("to", StringType(), True),
+    MessageColumn("reply_to", StringType(), True),
+    MessageColumn("reply_to_session_id", StringType(), True),
+    MessageColumn("time_to_live_ms", LongType(), True),
+    MessageColumn("expires_at", TimestampType(), False),
+    MessageColumn("scheduled_enqueue_time", TimestampType(), True),
+    MessageColumn("dead_letter_reason", StringType(), False),
+    MessageColumn("dead_letter_error_description", StringType(), False),
+    MessageColumn("dead_letter_source", StringType(), False),
+    MessageColumn("application_properties", TEXTS, True),
+    MessageColumn("property_types", TEXTS, True),
+    MessageColumn("body_type", StringType(), False),
 )
 
 

@@ -13,7 +13,7 @@ from spillway.client import ClientError, Management, MessageNotFound, Receiver
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.patience import is_transient
-from spillway.spark.source.renewal_pace import PART, Pace, interval_until
+from spillway.spark.source.renewal_pace import PART, RenewalPace, interval_until
 
 # How often it is looked whether the messages of a group are settled, so that the next batch can have its sessions.
 LOOK_S: Final = 2.0
@@ -41,7 +41,7 @@ class Holding:
         access: Access,
         entity: str,
         renew_s: float,
-        pace: Pace,
+        pace: RenewalPace,
         is_orphaned: Callable[[], bool],
     ) -> None:
         self._pool = pool
@@ -70,15 +70,15 @@ class Holding:
         self._until_s = max(self._until_s, now_s + max(self._renew_s, session.interval_s * PART))
         self._sessions[session.name] = session
 
-    async def forget_unseen(self, unseen: Mapping[Receiver, int]) -> None:
+    async def close_unseen(self, unseen: Mapping[Receiver, int]) -> None:
         """Close those of which nobody has seen a message: so many over each of these were given back."""
         held = list(self._sessions.values())
-        await self._forget([session for session in held if unseen.get(session.receiver, 0) >= session.count])
+        await self._close([session for session in held if unseen.get(session.receiver, 0) >= session.count])
 
     def complete(self) -> None:
         self._is_complete = True
 
-    async def hold(self) -> None:
+    async def run(self) -> None:
         """Until there is nothing to hold; then every link is closed."""
         try:
             while self._sessions or not self._is_complete:
@@ -87,16 +87,16 @@ class Holding:
                     break
                 if self._is_orphaned() or (self._sessions and self._pace.now_s() >= self._until_s):
                     break
-                await self._look_and_renew()
+                await self._check_and_renew()
         finally:
             self.released.set()
             sessions, self._sessions = list(self._sessions.values()), {}
             await _close(sessions)
             assert not self._sessions, "what comes after the end is closed, not held"
 
-    async def _look_and_renew(self) -> None:
+    async def _check_and_renew(self) -> None:
         lost = [session for session in self._sessions.values() if session.receiver.error is not None]
-        await self._forget(lost)
+        await self._close(lost)
         if not self._sessions:
             return
         try:
@@ -125,7 +125,7 @@ class Holding:
         async def work() -> None:
             for session in waiting:
                 if await self._is_settled(management, session):
-                    await self._forget([session])
+                    await self._close([session])
                 elif is_renewing:
                     await self._renew(management, session)
 
@@ -136,7 +136,7 @@ class Holding:
             await management.renew_session(session.name)
         except ClientError as error:
             if not is_transient(error):
-                await self._forget([session])  # its lock is lost
+                await self._close([session])  # its lock is lost
                 return
             raise
         session.renewed_s = self._pace.now_s()
@@ -148,7 +148,7 @@ class Holding:
             return True
         return not left or (left[0].sequence_number or 0) > session.last
 
-    async def _forget(self, sessions: Iterable[HeldSession]) -> None:
+    async def _close(self, sessions: Iterable[HeldSession]) -> None:
         for session in sessions:
             self._sessions.pop(session.name, None)
             await session.receiver.close()

@@ -25,7 +25,7 @@ from spillway.spark.platform.operations import Operations
 from spillway.spark.platform.patience import Patience, is_transient, patiently
 from spillway.spark.platform.session import say_on_stderr
 from spillway.spark.source.declaration import PEEK_LOCK
-from spillway.spark.source.lock_renewer import Batch, LockRenewer, lock_renewer_of
+from spillway.spark.source.lock_renewer import LockBatch, LockRenewer, lock_renewer_of
 from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.session_holder import HeldSession, Holding
 from spillway.spark.source.side_by_side import SideBySide
@@ -56,7 +56,7 @@ class SessionsWanted:
         self.bytes_max: int | None = None  # then it is enough, but for what is under way
 
 
-class Accepted:
+class AcceptedSession:
     """A session that is being received."""
 
     def __init__(self, name: str, receiver: Receiver) -> None:
@@ -94,7 +94,7 @@ class SessionReception:
         pool: ConnectionPool,
         options: ReadOptions,
         wanted: SessionsWanted,
-        batch: Batch | None,
+        batch: LockBatch | None,
         operations: Operations,
         renewer: LockRenewer | None = None,
     ) -> None:
@@ -112,7 +112,7 @@ class SessionReception:
         self._holding: Holding | None = None
         self._connection: Connection | None = None
         self._side = self._workers()
-        self._interrupted: list[Accepted] = []  # when another worker had an error: they are gone on with
+        self._interrupted: list[AcceptedSession] = []  # when another worker had an error: they are gone on with
         self._under_way = 0
         self._asked_for = 0  # messages, of sessions that have not answered yet
         self._answer = asyncio.Event()
@@ -137,9 +137,9 @@ class SessionReception:
         self._has_some = self._has_some or bool(messages)
         return messages
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Nobody waits for the next messages: an outage is not waited for either."""
-        self._patience.give_up()
+        self._patience.abandon()
 
     def said(self) -> str:
         """What a reader of the log has to know; empty if there is nothing."""
@@ -199,7 +199,7 @@ class SessionReception:
             self._waiting.appendleft(name)
             self._answered(count, 0)
             raise
-        await self._receive(Accepted(name, receiver), count)
+        await self._receive(AcceptedSession(name, receiver), count)
 
     @property
     def _is_enough(self) -> bool:
@@ -211,7 +211,7 @@ class SessionReception:
         held = self._holding.count if self._holding is not None else 0
         return not self._is_locking or held + self._under_way < self._wanted.sessions_max
 
-    async def _receive(self, session: Accepted, count: int = 0) -> None:
+    async def _receive(self, session: AcceptedSession, count: int = 0) -> None:
         """Until it has no more, or the task has enough. `count` messages are asked for already."""
         try:
             is_first = count > 0
@@ -228,9 +228,9 @@ class SessionReception:
             else:
                 self._interrupted.append(session)
             raise
-        await self._let_go(session)
+        await self._release(session)
 
-    async def _receive_some(self, session: Accepted, count: int, is_begun: bool) -> bool:
+    async def _receive_some(self, session: AcceptedSession, count: int, is_begun: bool) -> bool:
         """Whether there may be more. One that `is_begun` was counted as an operation when it was asked for."""
         messages: list[ReceivedMessage] = []
         wait_s = self._waits_s if session.first is None else 0.0  # asked once more, it says whether there are more
@@ -287,18 +287,18 @@ class SessionReception:
         if self._left is not None:
             self._left += count
 
-    def _lose(self, session: Accepted) -> None:
+    def _lose(self, session: AcceptedSession) -> None:
         """Its link has gone, and the locks with it: it is received anew, and what nobody has seen of it dropped."""
         self._side.put_now(session.receiver.rescue())
         session.receiver.end(LinkClosed("given up after an error"))
         names = {session.name}
         if self._is_locking:
-            dropped = self._side.drop(_is_lost)
+            dropped = self._side.discard(_is_lost)
             self._come_again(len(dropped))
             names |= {_receiver_of(message).session_id or "" for message in dropped}
         self._waiting.extendleft(sorted(names.difference(self._waiting)))
 
-    async def _let_go(self, session: Accepted) -> None:
+    async def _release(self, session: AcceptedSession) -> None:
         """Of a session with locked messages not before they are settled."""
         held = None if self._holding is None else session.held()
         if held is None or self._holding is None:
@@ -308,11 +308,11 @@ class SessionReception:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    async def give_back(self, unseen: list[ReceivedMessage]) -> None:
+    async def requeue(self, unseen: list[ReceivedMessage]) -> None:
         """Nobody has seen these: they can be received by others at once."""
         await self._side.stop()
         released: Counter[Receiver] = Counter()
-        for message in (*unseen, *self._side.take()):
+        for message in (*unseen, *self._side.drain()):
             receiver = _receiver_of(message)
             if receiver.error is None and not message.is_settled:
                 receiver.release(message)
@@ -321,13 +321,13 @@ class SessionReception:
             if released[session.receiver] >= session.count:
                 session.forget()
         if self._holding is not None:
-            await self._holding.forget_unseen(released)
+            await self._holding.close_unseen(released)
 
     async def end(self) -> None:
         """No more is received. Sessions with messages that somebody may settle are held on."""
         await self._side.stop()
         interrupted, self._interrupted = self._interrupted, []
-        let_go = await asyncio.gather(*[self._let_go(session) for session in interrupted], return_exceptions=True)
+        let_go = await asyncio.gather(*[self._release(session) for session in interrupted], return_exceptions=True)
         for error in let_go:
             if isinstance(error, BaseException) and not isinstance(error, ClientError):  # else it is over anyway
                 raise error

@@ -20,7 +20,7 @@ from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceErr
 from spillway.spark.platform.operations import Operations
 from spillway.spark.source.declaration import PEEK_LOCK
 from spillway.spark.source.keeper_place import KeeperUnavailable
-from spillway.spark.source.lock_renewer import Batch, LockRenewer
+from spillway.spark.source.lock_renewer import LockBatch, LockRenewer
 from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.session_reception import SessionReception, SessionsWanted
 
@@ -47,7 +47,7 @@ class RelayedReception:
         client: "KeeperClient",
         options: ReadOptions,
         wanted: SessionsWanted,
-        batch: Batch | None,
+        batch: LockBatch | None,
         operations: Operations,
         instead: Callable[[KeeperUnavailable], SessionReception],
     ) -> None:
@@ -96,14 +96,14 @@ class RelayedReception:
         except KeeperUnavailable as error:
             self._local = self._instead(error)
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """From any thread. What is asked for now is not waited for."""
         if self._local is not None:
-            self._local.give_up()
+            self._local.abandon()
         elif self._loop is not None:
-            self._loop.call_soon_threadsafe(self._give_up)
+            self._loop.call_soon_threadsafe(self._abandon)
 
-    def _give_up(self) -> None:
+    def _abandon(self) -> None:
         if self._is_asking and self._streams is not None:
             self._is_over = True
             self._streams[1].close()
@@ -111,9 +111,9 @@ class RelayedReception:
     def said(self) -> str:
         return self._said if self._local is None else self._local.said()
 
-    async def give_back(self, unseen: list[ReceivedMessage]) -> None:
+    async def requeue(self, unseen: list[ReceivedMessage]) -> None:
         if self._local is not None:
-            await self._local.give_back(unseen)
+            await self._local.requeue(unseen)
         elif unseen and self._streams is not None and not self._is_over:
             self._streams[1].write(BACK)
 
@@ -126,7 +126,7 @@ class RelayedReception:
                 await self._streams[1].wait_closed()
 
 
-def _request(options: ReadOptions, wanted: SessionsWanted, batch: Batch | None, operations: Operations) -> Request:
+def _request(options: ReadOptions, wanted: SessionsWanted, batch: LockBatch | None, operations: Operations) -> Request:
     # A secret that is only named is looked up here: the keeper has the environment of another worker.
     reached = replace(options.access, secret_name="", connection_string=options.access.resolve())
     return {
@@ -161,7 +161,7 @@ async def relay(
     pool: ConnectionPool,
     renewer: LockRenewer,
     request: Request,
-    batch: Batch | None,
+    batch: LockBatch | None,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
@@ -188,12 +188,12 @@ async def relay(
     except OSError:
         pass  # the worker has gone
     finally:
-        await reception.give_back(unseen)
+        await reception.requeue(unseen)
         await reception.end()
 
 
 def _reception(
-    pool: ConnectionPool, renewer: LockRenewer, request: Request, batch: Batch | None, names: Sequence[str]
+    pool: ConnectionPool, renewer: LockRenewer, request: Request, batch: LockBatch | None, names: Sequence[str]
 ) -> SessionReception:
     options = ReadOptions(
         access=Access(**request["access"]),

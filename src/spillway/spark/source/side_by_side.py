@@ -80,18 +80,18 @@ class SideBySide:
             raise self._error
         self._piece = min(PIECE, self._piece * 2)
         self._workers = min(self._at_a_time, self._workers * 2)
-        return self.take()
+        return self.drain()
 
-    def take(self) -> list[ReceivedMessage]:
+    def drain(self) -> list[ReceivedMessage]:
         """What was brought and not taken yet."""
         ready, self._ready, self._ready_bytes = self._ready, [], 0
         self._taken.set()
         return ready
 
-    def drop(self, is_dropped: Callable[[ReceivedMessage], bool]) -> list[ReceivedMessage]:
+    def discard(self, is_dropped: Callable[[ReceivedMessage], bool]) -> list[ReceivedMessage]:
         """Some of it is of no use any more; the answer is which."""
         dropped = [message for message in self._ready if is_dropped(message)]
-        self.put_now([message for message in self.take() if not is_dropped(message)])
+        self.put_now([message for message in self.drain() if not is_dropped(message)])
         return dropped
 
     async def stop(self) -> None:

@@ -27,8 +27,8 @@ from spillway.spark.source.quarantine import DirectoryQuarantine, Quarantine, ch
 from spillway.spark.source.refusals import (
     Out,
     OutgoingRow,
-    Refused,
-    Report,
+    RefusalReport,
+    RefusedRow,
     counts_of,
     is_of_row,
     refuse_write,
@@ -47,11 +47,11 @@ class SentMessages(WriterCommitMessage):
     def __init__(self) -> None:
         self.rows = 0  # that were looked at
         self.count = 0  # of messages that were accepted
-        self.refused = Report()
-        self.quarantined = Report()
+        self.refused = RefusalReport()
+        self.quarantined = RefusalReport()
 
 
-class Failed(NamedTuple):
+class FailedRow(NamedTuple):
     """A row that was sent and not accepted. `is_link_over`: that was said of its link, and others have heard it too."""
 
     row: OutgoingRow
@@ -59,7 +59,7 @@ class Failed(NamedTuple):
     is_link_over: bool
 
 
-class Sending:
+class RowSending:
     """Sends the rows of one task."""
 
     def __init__(self, pool: ConnectionPool, options: WriteOptions) -> None:
@@ -76,7 +76,7 @@ class Sending:
         """
         done = SentMessages()
         quarantine = self._quarantine()
-        under_way: Future[tuple[int, list[Refused]]] | None = None
+        under_way: Future[tuple[int, list[RefusedRow]]] | None = None
         try:
             for some in _chunks(batches, maker):
                 if under_way is not None:
@@ -111,7 +111,7 @@ class Sending:
         return DirectoryQuarantine(_directory(place))
 
     @staticmethod
-    def _note(done: SentMessages, result: tuple[int, list[Refused]], quarantine: Quarantine | None) -> None:
+    def _note(done: SentMessages, result: tuple[int, list[RefusedRow]], quarantine: Quarantine | None) -> None:
         count, refused = result
         done.count += count
         if not refused:
@@ -121,7 +121,7 @@ class Sending:
         kept = {id(each.row) for each in left}
         done.quarantined.add([each for each in refused if id(each.row) not in kept])
 
-    async def _send(self, rows: Sequence[OutgoingRow], is_all_or_none: bool) -> tuple[int, list[Refused]]:
+    async def _send(self, rows: Sequence[OutgoingRow], is_all_or_none: bool) -> tuple[int, list[RefusedRow]]:
         """How many were accepted, and those that were refused. `is_all_or_none`: if some are known to be refused, none
         is sent. Those that an outage or a busy service meets are sent again, with their ids."""
         patience = Patience(self._options.access, self._options.entity, "Send")
@@ -145,18 +145,18 @@ class Sending:
         assert not left, "whoever returns has an outcome for every row"
         return len(rows) - len(refused), refused
 
-    async def _checked(self, rows: Sequence[OutgoingRow]) -> tuple[list[OutgoingRow], list[Refused]]:
+    async def _checked(self, rows: Sequence[OutgoingRow]) -> tuple[list[OutgoingRow], list[RefusedRow]]:
         """Rows that may be sent, and those that need not be tried."""
         for entity in {row.out[0]: None for row in rows if row.problem is None}:
             await self._reach(entity)
         good: list[OutgoingRow] = []
-        refused: list[Refused] = []
+        refused: list[RefusedRow] = []
         for row in rows:
             problem = row.problem or self._problem_there(row.out)
             if problem is None:
                 good.append(row)
             else:
-                refused.append(Refused(row, problem))
+                refused.append(RefusedRow(row, problem))
         return good, refused
 
     async def _reach(self, entity: str) -> None:
@@ -175,7 +175,7 @@ class Sending:
         entity, _, encoded = out
         return self._missing.get(entity) or size_problem(encoded, entity, self._senders[entity].max_message_size)
 
-    async def _send_some(self, rows: Sequence[OutgoingRow]) -> tuple[list[Failed], list[Refused]]:
+    async def _send_some(self, rows: Sequence[OutgoingRow]) -> tuple[list[FailedRow], list[RefusedRow]]:
         """Those that the service did not take as it fares, and those that were refused for what they are."""
         failed = await self._attempt(rows)
         if len(rows) > 1:
@@ -186,27 +186,27 @@ class Sending:
                 failed += await self._attempt([row])
         refused = [each for each in failed if is_of_row(each.error, each.is_link_over)]
         others = [each for each in failed if not is_of_row(each.error, each.is_link_over)]
-        return others, [Refused(each.row, str(each.error)) for each in refused]
+        return others, [RefusedRow(each.row, str(each.error)) for each in refused]
 
-    async def _attempt(self, rows: Sequence[OutgoingRow]) -> list[Failed]:
+    async def _attempt(self, rows: Sequence[OutgoingRow]) -> list[FailedRow]:
         """Send each once; links that ended meanwhile are not used again."""
         outcomes = await self._send_once([row.out for row in rows])
         ended = {entity: sender.error for entity, sender in self._senders.items() if sender.error is not None}
         for entity in ended:
             del self._senders[entity]
         return [
-            Failed(row, error, ended.get(row.out[0]) is error)
+            FailedRow(row, error, ended.get(row.out[0]) is error)
             for row, error in zip(rows, outcomes, strict=True)
             if error is not None
         ]
 
-    def deliver_notices(self, notices: Sequence[OutgoingRow], refused: Sequence[Refused]) -> list[Refused]:
+    def deliver_notices(self, notices: Sequence[OutgoingRow], refused: Sequence[RefusedRow]) -> list[RefusedRow]:
         """Of rows that are refused, those whose notice is refused as well."""
         count, not_taken = self._pool.run(self._send(notices, is_all_or_none=False))
         assert count + len(not_taken) == len(refused), "every notice has an outcome"
         reasons = {each.row.out[1]: each.reason for each in not_taken}
         return [
-            Refused(each.row, f"{each.reason}. The quarantine does not take it either ({reasons[notice.out[1]]})")
+            RefusedRow(each.row, f"{each.reason}. The quarantine does not take it either ({reasons[notice.out[1]]})")
             for each, notice in zip(refused, notices, strict=True)
             if notice.out[1] in reasons
         ]
@@ -277,7 +277,7 @@ def _chunks(batches: Iterator[Any], maker: MessageMaker) -> Iterator[list[Outgoi
         yield some
 
 
-def _refusal(count: int, failed: Sequence[Failed]) -> NamespaceError:
+def _refusal(count: int, failed: Sequence[FailedRow]) -> NamespaceError:
     """Of several the first that no waiting helps, if there is one."""
     first = next((each for each in failed if not is_transient(each.error)), failed[0])
     entity, message_id, encoded = first.row.out
@@ -291,11 +291,11 @@ def _refusal(count: int, failed: Sequence[Failed]) -> NamespaceError:
 class QueueQuarantine:
     """A queue of the same namespace, which gets a message for every refused row."""
 
-    def __init__(self, sending: Sending, queue: str) -> None:
+    def __init__(self, sending: RowSending, queue: str) -> None:
         self._sending = sending
         self._queue = queue
 
-    def add(self, refused: Sequence[Refused]) -> list[Refused]:
+    def add(self, refused: Sequence[RefusedRow]) -> list[RefusedRow]:
         notices = [notice_of(each) for each in refused]
         rows = [OutgoingRow((self._queue, notice.message_id or "", notice.encode()), None) for notice in notices]
         return self._sending.deliver_notices(rows, refused)
@@ -339,7 +339,7 @@ def check_destination(options: WriteOptions, is_patient: bool = True) -> None:
 
 
 def send_rows(options: WriteOptions, schema: StructType, batches: Iterator[Any]) -> SentMessages:
-    return Sending(connection_pool(), options).send_all(batches, MessageMaker(schema, options))
+    return RowSending(connection_pool(), options).send_all(batches, MessageMaker(schema, options))
 
 
 def conclude(options: WriteOptions, messages: Sequence[Any]) -> None:

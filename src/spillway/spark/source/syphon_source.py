@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 from spillway.client import ClientError
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import backlogs_of, connection_pool
-from spillway.spark.platform.operations import Pace
+from spillway.spark.platform.operations import PollPace
 from spillway.syphon.crash import variables
 from spillway.syphon.depths import Depth, SecondaryError
-from spillway.syphon.move import IDLE_S, Moved, MoveOptions, Share, move
-from spillway.syphon.outcomes import KEPT, Count, reason_of
+from spillway.syphon.move import IDLE_S, BacklogShare, Moved, MoveOptions, move
+from spillway.syphon.outcomes import KEPT, OutcomeCount, reason_of
 from spillway.syphon.restore import Ttl
 
 FORMAT: Final = "spillway-syphon"
@@ -99,7 +99,7 @@ class SyphonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.plan = plan
         self.left: int | None = None  # of a run that takes what is there now
         self.looked: tuple[int, float] = (-1, 0.0)
-        self.pace = Pace()  # every look is an operation for each queue, and paid for
+        self.pace = PollPace()  # every look is an operation for each queue, and paid for
 
     def initialOffset(self) -> dict[str, Any]:
         return {"batch": 0, "shares": []}
@@ -195,9 +195,9 @@ def share_out(depths: Sequence[Depth], plan: SyphonPlan) -> list[list[list[Any]]
 def run_task(plan: SyphonPlan, partition: SyphonPartition) -> Iterator[tuple[Any, ...]]:
     """Move, then say what was done. What was done is also written down as it happens, if there is a place for it."""
     attempt = uuid.uuid4().hex
-    shares = [Share(path, count) for path, count in partition.shares]
+    shares = [BacklogShare(path, count) for path, count in partition.shares]
     options = MoveOptions(plan.idle_s, plan.patience_s, None, plan.ttl)
-    with variables(plan.environment), Report(plan.report_dir, attempt, partition.index) as report:
+    with variables(plan.environment), TaskReport(plan.report_dir, attempt, partition.index) as report:
         try:
             moved = connection_pool().run(_move(plan, shares, options, report))
         except ClientError as error:
@@ -210,7 +210,7 @@ def run_task(plan: SyphonPlan, partition: SyphonPartition) -> Iterator[tuple[Any
     # While one watches, a namespace that is away is no reason for the query to die: the next batch finds it back.
     counts = list(moved.outcomes.counts())
     if moved.error is not None or not counts:
-        counts.append(Count("", "", "", reason_of(moved.error) if moved.error is not None else "", 0, 0))
+        counts.append(OutcomeCount("", "", "", reason_of(moved.error) if moved.error is not None else "", 0, 0))
     for count in counts:
         yield (
             *about,
@@ -226,14 +226,14 @@ def run_task(plan: SyphonPlan, partition: SyphonPartition) -> Iterator[tuple[Any
         )
 
 
-async def _move(plan: SyphonPlan, shares: Sequence[Share], options: MoveOptions, report: "Report") -> Moved:
+async def _move(plan: SyphonPlan, shares: Sequence[BacklogShare], options: MoveOptions, report: "TaskReport") -> Moved:
     pool = connection_pool()
     primary = await pool.connection(plan.primary, "syphon")
     secondary = await pool.connection(plan.secondary, "syphon")
     return await move(primary, secondary, shares, options, report.write)
 
 
-class Report:
+class TaskReport:
     """A file of lines, one for each count. A task that dies leaves it as far as it got."""
 
     def __init__(self, directory: str, attempt: str, partition: int) -> None:
@@ -241,7 +241,7 @@ class Report:
         self.about = {"attempt": attempt, "partition": partition, "host": socket.gethostname(), "pid": os.getpid()}
         self._file = -1
 
-    def __enter__(self) -> "Report":
+    def __enter__(self) -> "TaskReport":
         assert self._file < 0, "a report is opened once at a time"
         if self.path is not None:
             # Where executors have no directory in common with the driver, there is no report but the rows.
@@ -256,7 +256,7 @@ class Report:
             os.close(self._file)
             self._file = -1
 
-    def write(self, count: Count) -> None:
+    def write(self, count: OutcomeCount) -> None:
         if self._file >= 0:
             self._line(asdict(count))
 

@@ -15,7 +15,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Moment:
+class TimeOption:
     """A time, in milliseconds since 1970."""
 
     def read(self, name: str, text: str) -> int:
@@ -41,14 +41,14 @@ class Moment:
 STARTING: Final = SourceOption(
     "startingTime",
     READ,
-    Moment(),
+    TimeOption(),
     "Instead of `startAt`, the [time](#times) from which on messages were enqueued.",
     only=(BROWSED,),
 )
 ENDING: Final = SourceOption(
     "endingTime",
     READ,
-    Moment(),
+    TimeOption(),
     "Instead of `endAt`, the [time](#times) before which they were.",
     only=(BROWSED, Only(reads=BATCHES, why=GOES_ON)),
 )

@@ -20,19 +20,19 @@ SNAPSHOT: Final = "snapshot"
 FILES_MAX: Final = 500  # then all that is known goes into one
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """`at_ms`: when a message was first under way, so that it cannot have arrived before."""
 
     state: str
     at_ms: int
 
 
-class Journal:
+class TriageJournal:
     """All that is known; without a directory only as long as the process lives."""
 
     def __init__(self, directory: JobDirectory | None) -> None:
         self._directory = directory
-        self.entries: dict[Key, Entry] = {}
+        self.entries: dict[Key, JournalEntry] = {}
         self._names: list[str] = []
         self._number = 0
         if directory is not None:
@@ -43,7 +43,7 @@ class Journal:
         new = [key for key in keys if self.state(key) != BEGUN]
         if new:
             self._write({BEGUN: _plain(new), "at_ms": at_ms})
-            self.entries.update(dict.fromkeys(new, Entry(BEGUN, at_ms)))
+            self.entries.update(dict.fromkeys(new, JournalEntry(BEGUN, at_ms)))
 
     def end(self, sent: Sequence[Key], free: Sequence[Key]) -> None:
         """The destination has these, and has not taken those."""
@@ -51,15 +51,15 @@ class Journal:
             return
         self._write({SENT: _plain(sent), FREE: _plain(free)})
         self._note(SENT, sent)
-        self._drop(free)
+        self._remove(free)
 
     def state(self, key: Key) -> str:
         entry = self.entries.get(key)
         return FREE if entry is None else entry.state
 
-    def forget(self, keys: Iterable[Key]) -> None:
+    def remove(self, keys: Iterable[Key]) -> None:
         """They are dead letters no more. Written down with the next snapshot: nobody asks for them again."""
-        self._drop(keys)
+        self._remove(keys)
 
     def compact(self) -> None:
         """One file instead of many."""
@@ -86,19 +86,19 @@ class Journal:
 
     def _apply(self, plain: dict[str, Any]) -> None:
         if SNAPSHOT in plain:
-            self.entries = {Key(*line[:3]): Entry(*line[3:]) for line in plain[SNAPSHOT]}
+            self.entries = {Key(*line[:3]): JournalEntry(*line[3:]) for line in plain[SNAPSHOT]}
         elif BEGUN in plain:
-            self.entries.update((Key(*each), Entry(BEGUN, plain["at_ms"])) for each in plain[BEGUN])
+            self.entries.update((Key(*each), JournalEntry(BEGUN, plain["at_ms"])) for each in plain[BEGUN])
         else:
             self._note(SENT, [Key(*each) for each in plain[SENT]])
-            self._drop(Key(*each) for each in plain[FREE])
+            self._remove(Key(*each) for each in plain[FREE])
 
     def _note(self, state: str, keys: Iterable[Key]) -> None:
         for key in keys:
             before = self.entries.get(key)
-            self.entries[key] = Entry(state, 0 if before is None else before.at_ms)
+            self.entries[key] = JournalEntry(state, 0 if before is None else before.at_ms)
 
-    def _drop(self, keys: Iterable[Key]) -> None:
+    def _remove(self, keys: Iterable[Key]) -> None:
         for key in keys:
             self.entries.pop(key, None)
 

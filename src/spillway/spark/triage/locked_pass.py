@@ -28,7 +28,7 @@ WAIT_MAX_S: Final = 15.0  # between two looks at what somebody has locked
 PEEKED_AT_ONCE: Final = 500
 
 
-class Chosen(NamedTuple):
+class ChosenLetter(NamedTuple):
     """A dead letter in our lock, and what was planned for it."""
 
     message: ReceivedMessage
@@ -38,11 +38,11 @@ class Chosen(NamedTuple):
 class Acted(NamedTuple):
     """What became of a chunk: those that may go from the dead letters, and why others stay."""
 
-    done: list[Chosen]
-    kept: list[tuple[Chosen, str]]
+    done: list[ChosenLetter]
+    kept: list[tuple[ChosenLetter, str]]
 
 
-Act = Callable[[Sequence[Chosen]], Awaitable[Acted]]
+Act = Callable[[Sequence[ChosenLetter]], Awaitable[Acted]]
 
 
 @dataclass
@@ -120,24 +120,24 @@ class LockedPass:
             patience.on_answered()
             if messages:
                 left_s, wait_s = self._options.patience_s, WAIT_S
-                await self._take(receiver, messages)
+                await self._accept(receiver, messages)
                 continue
             # What comes ends the wait; only looking whether it is still there is done less and less often.
-            await self._drop_gone(management)
+            await self._discard_gone(management)
             if left_s <= 0:
                 return
             wait_s = min(left_s, WAIT_MAX_S, wait_s * 2)
             left_s -= wait_s
 
-    async def _take(self, receiver: Receiver, messages: list[ReceivedMessage]) -> None:
+    async def _accept(self, receiver: Receiver, messages: list[ReceivedMessage]) -> None:
         crash_at(RECEIVED)
         self._note_lock(messages[0])
-        chosen: list[Chosen] = []
+        chosen: list[ChosenLetter] = []
         for message in messages:
             key = self._key(message)
             self._held[message.delivery_id] = message
             if key in self._open:
-                chosen.append(Chosen(message, self._open[key]))
+                chosen.append(ChosenLetter(message, self._open[key]))
             else:
                 message.raw = b""  # it is only given back
         for at in range(0, len(chosen), self._options.chunk):
@@ -145,7 +145,7 @@ class LockedPass:
                 return
             await self._settle(receiver, chosen[at : at + self._options.chunk])
 
-    async def _settle(self, receiver: Receiver, chosen: Sequence[Chosen]) -> None:
+    async def _settle(self, receiver: Receiver, chosen: Sequence[ChosenLetter]) -> None:
         acted = await self._act(chosen)
         for each, reason in acted.kept:
             del self._open[each.planned.key]
@@ -165,7 +165,7 @@ class LockedPass:
 
     # -- what does not come -------------------------------------------------------------------------------------------
 
-    async def _drop_gone(self, management: Management) -> None:
+    async def _discard_gone(self, management: Management) -> None:
         """Nothing comes any more. What is still there is in somebody's lock; all else is somebody's already."""
         there: set[Key] = set()
         at, last = min(key.number for key in self._open), max(key.number for key in self._open)

@@ -8,24 +8,24 @@ from collections.abc import Callable, Sequence
 from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.job_directory import JobDirectory
 from spillway.spark.platform.operations import Operations
-from spillway.spark.triage.journal import SENT, Journal
-from spillway.spark.triage.locked_pass import Acted, Chosen, LockedPass, Outcome, PassOptions
+from spillway.spark.triage.journal import SENT, TriageJournal
+from spillway.spark.triage.locked_pass import Acted, ChosenLetter, LockedPass, Outcome, PassOptions
 from spillway.spark.triage.planned import Key, Planned
-from spillway.spark.triage.plans import Plan, forget_plan
+from spillway.spark.triage.plans import TriagePlan, remove_plan
 from spillway.spark.triage.resubmission import (
     UNSURE_TEXT,
-    Destination,
     Resubmission,
     ResubmissionOptions,
+    ResubmissionTarget,
 )
 from spillway.spark.triage.summaries import MoveSummary, PurgeSummary, ResubmitSummary
 
-DestinationOf = Callable[[str], Destination]
+DestinationOf = Callable[[str], ResubmissionTarget]
 
 
 def resubmit(
     pool: ConnectionPool,
-    plan: Plan,
+    plan: TriagePlan,
     directory: JobDirectory | None,
     destination_of: DestinationOf,
     options: PassOptions,
@@ -34,7 +34,7 @@ def resubmit(
     summary: ResubmitSummary,
 ) -> None:
     """All of a plan. `sending` makes the options for a destination that needs new ids, or does not."""
-    journal = Journal(directory)
+    journal = TriageJournal(directory)
     settled: list[Key] = []
     for entity, planned in plan.by_entity.items():
         destination = destination_of(entity)
@@ -65,17 +65,17 @@ def resubmit(
         if options.stopped.is_set():
             break
     if directory is not None and summary.is_ended:
-        journal.forget(settled)
+        journal.remove(settled)
         journal.compact()
-        forget_plan(directory)
+        remove_plan(directory)
 
 
 def purge(
-    pool: ConnectionPool, plan: Plan, options: PassOptions, operations: Operations, summary: PurgeSummary
+    pool: ConnectionPool, plan: TriagePlan, options: PassOptions, operations: Operations, summary: PurgeSummary
 ) -> None:
     """Nothing is written down: whatever dies, the rest is there for the next run."""
 
-    async def act(chosen: Sequence[Chosen]) -> Acted:
+    async def act(chosen: Sequence[ChosenLetter]) -> Acted:
         for _ in chosen:
             await operations.begin()
         return Acted(list(chosen), [])
@@ -93,4 +93,4 @@ def _count(summary: MoveSummary, outcome: Outcome, planned: int) -> None:
     summary.gone += len(outcome.gone)
     summary.left += len(outcome.left)
     for key, reason in outcome.kept.items():
-        summary.keep(outcome.entity, key.number, reason)
+        summary.add_kept(outcome.entity, key.number, reason)

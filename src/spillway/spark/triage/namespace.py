@@ -14,7 +14,7 @@ from spillway.model.entity import entity_key, split_subscription
 from spillway.spark.platform.access import Access, OptionError
 from spillway.spark.platform.connection_pool import NamespaceError
 from spillway.spark.triage.planned import owner_of
-from spillway.spark.triage.resubmission import Destination
+from spillway.spark.triage.resubmission import ResubmissionTarget
 
 API_VERSION: Final = "api-version=2021-05"
 PAGE: Final = 100
@@ -50,16 +50,16 @@ class NamespaceDirectory:
             raise OptionError(f"{len(found):,} entities have dead letters; at most {ENTITIES_MAX:,}: {_NAMED}")
         return found
 
-    def destination(self, path: str) -> Destination:
+    def destination(self, path: str) -> ResubmissionTarget:
         answer = self._got(f"/{quote(path)}?{API_VERSION}")
         detects = None if answer is None else _DETECTS.search(answer)
         if answer is None or detects is None:
-            return Destination(path)
+            return ResubmissionTarget(path)
         found = _WINDOW.search(answer)
         parts = [float(part or 0) for part in found.groups()] if found else [0.0] * 4
         days, hours, minutes, seconds = parts
         window_ms = int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
-        return Destination(path, detects[1].lower() == "true", window_ms)
+        return ResubmissionTarget(path, detects[1].lower() == "true", window_ms)
 
     def _with_dead_letters(self) -> list[str]:
         found = [title for title, entry in self._listed("$Resources/queues") if _dead_count(entry)]

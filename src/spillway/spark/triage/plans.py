@@ -14,7 +14,7 @@ MESSAGES_OF_FILE: Final = 5_000
 
 
 @dataclass
-class Plan:
+class TriagePlan:
     """Chosen dead letters by entity. `new_ids`: of each destination whether messages get ids of their own."""
 
     by_entity: dict[str, list[Planned]] = field(default_factory=dict)
@@ -27,9 +27,9 @@ class Plan:
         return sum(map(len, self.by_entity.values()))
 
 
-def write_plan(directory: JobDirectory, plan: Plan) -> None:
+def write_plan(directory: JobDirectory, plan: TriagePlan) -> None:
     """Nothing is there until all of it is."""
-    forget_plan(directory)
+    remove_plan(directory)
     index = 0
     for entity, planned in plan.by_entity.items():
         for at in range(0, len(planned), MESSAGES_OF_FILE):
@@ -39,12 +39,12 @@ def write_plan(directory: JobDirectory, plan: Plan) -> None:
     directory.write(READY, json.dumps({"files": index, "new_ids": plan.new_ids, "more": plan.more}) + "\n")
 
 
-def read_plan(directory: JobDirectory) -> Plan | None:
+def read_plan(directory: JobDirectory) -> TriagePlan | None:
     """None if there is none, or it was not written to its end: then nothing was done."""
     ready = _read(directory, READY)
     if ready is None:
         return None
-    plan = Plan(new_ids=ready["new_ids"], more=ready["more"], is_resumed=True)
+    plan = TriagePlan(new_ids=ready["new_ids"], more=ready["more"], is_resumed=True)
     for index in range(ready["files"]):
         part = _read(directory, f"{DIRECTORY}/{index:06d}.json")
         if part is None:
@@ -54,7 +54,7 @@ def read_plan(directory: JobDirectory) -> Plan | None:
     return plan
 
 
-def forget_plan(directory: JobDirectory) -> None:
+def remove_plan(directory: JobDirectory) -> None:
     """It is done, or is to be written."""
     directory.remove(READY)
     directory.remove_tree(DIRECTORY)

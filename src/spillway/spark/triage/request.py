@@ -17,7 +17,7 @@ from spillway.spark.source.options import RATE_MAX, RATE_MIN, access_of, entitie
 from spillway.spark.triage.frames import GROUPS_MAX, KEYS
 from spillway.spark.triage.namespace import NamespaceDirectory, destination_problem
 from spillway.spark.triage.planned import dead_letters_of, settings_of
-from spillway.spark.triage.resubmission import KEEP, Destination
+from spillway.spark.triage.resubmission import KEEP, ResubmissionTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,7 +155,7 @@ class Checked:
 
     namespace: str
     entities: tuple[str, ...]
-    destinations: dict[str, Destination] = field(default_factory=dict)  # by entity
+    destinations: dict[str, ResubmissionTarget] = field(default_factory=dict)  # by entity
 
 
 def check(config: Choice) -> Checked:
@@ -213,11 +213,11 @@ def keys_of(text: str) -> list[str]:
 
 def _destinations(
     config: ResubmitConfig, directory: NamespaceDirectory, entities: Sequence[str]
-) -> dict[str, Destination]:
+) -> dict[str, ResubmissionTarget]:
     from spillway.spark.source.sink import check_destination
 
-    found: dict[str, Destination] = {}
-    known: dict[str, Destination] = {}
+    found: dict[str, ResubmissionTarget] = {}
+    known: dict[str, ResubmissionTarget] = {}
     for entity in entities:
         problem = None if config.to else destination_problem(entity)
         if problem is not None:
@@ -231,7 +231,7 @@ def _destinations(
     return found
 
 
-def _check_ids(config: ResubmitConfig, destination: Destination) -> None:
+def _check_ids(config: ResubmitConfig, destination: ResubmissionTarget) -> None:
     if config.message_id == OLD_IDS and destination.detects:
         raise OptionError(
             f"message-id keep: '{destination.path}' drops duplicates, and would drop a message that it had not long "

@@ -18,8 +18,8 @@ from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
 from spillway.spark.platform.operations import Operations
 from spillway.spark.platform.patience import Patience, is_transient, pause
-from spillway.spark.triage.journal import BEGUN, SENT, Journal
-from spillway.spark.triage.locked_pass import Acted, Chosen
+from spillway.spark.triage.journal import BEGUN, SENT, TriageJournal
+from spillway.spark.triage.locked_pass import Acted, ChosenLetter
 from spillway.spark.triage.planned import Key
 from spillway.spark.triage.resubmitted import CannotEdit, mark_in, resubmitted
 from spillway.syphon import crash
@@ -37,7 +37,7 @@ Outcome = ClientError | None
 NOT_POSTED: Final = LinkClosed("the link ended before the message was sent")
 
 
-class Destination(NamedTuple):
+class ResubmissionTarget(NamedTuple):
     """Where messages go. `detects` is None where nobody can say whether it drops duplicates."""
 
     path: str
@@ -62,8 +62,8 @@ class Resubmission:
         self,
         pool: ConnectionPool,
         options: ResubmissionOptions,
-        destination: Destination,
-        journal: Journal,
+        destination: ResubmissionTarget,
+        journal: TriageJournal,
         operations: Operations,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -76,7 +76,7 @@ class Resubmission:
         self._patience = Patience(options.access, destination.path, "Send")
         self._sender: Sender | None = None
 
-    async def act(self, chosen: Sequence[Chosen]) -> Acted:
+    async def act(self, chosen: Sequence[ChosenLetter]) -> Acted:
         """All of them are sent, or it is known why not. `NamespaceError` when waiting does not help any more."""
         acted = Acted([], [])
         while len(acted.done) + len(acted.kept) < len(chosen):
@@ -93,7 +93,7 @@ class Resubmission:
 
     # -- what is known ----------------------------------------------------------------------------------------------
 
-    async def _sorted(self, chosen: Sequence[Chosen], acted: Acted) -> list[Chosen]:
+    async def _sorted(self, chosen: Sequence[ChosenLetter], acted: Acted) -> list[ChosenLetter]:
         """Those to be sent. What was sent before only goes from the dead letters."""
         done = {each.planned.key for each in acted.done} | {each.planned.key for each, _ in acted.kept}
         states = [(each, self._journal.state(each.planned.key)) for each in chosen if each.planned.key not in done]
@@ -110,7 +110,7 @@ class Resubmission:
             return False
         return self._clock() * 1000 - self._journal.entries[key].at_ms < self._destination.window_ms
 
-    async def _judge(self, unsure: Sequence[Chosen], acted: Acted) -> set[Key]:
+    async def _judge(self, unsure: Sequence[ChosenLetter], acted: Acted) -> set[Key]:
         """Begun, and not known to be sent: the keys of those that are not to be sent now."""
         there = await self._marks()
         found = [each for each in unsure if self._mark(each) in there]
@@ -142,12 +142,12 @@ class Resubmission:
                 raise
         return found
 
-    def _mark(self, chosen: Chosen) -> str:
+    def _mark(self, chosen: ChosenLetter) -> str:
         return chosen.planned.key.mark(self._options.namespace)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
-    async def _send(self, chosen: Sequence[Chosen], acted: Acted) -> None:
+    async def _send(self, chosen: Sequence[ChosenLetter], acted: Acted) -> None:
         """Raises what the destination said of itself; what was said of messages is in `acted`."""
         raws = self._encoded(chosen, acted)
         if not raws:
@@ -162,8 +162,8 @@ class Resubmission:
         if error is not None:
             raise error.with_traceback(None)
 
-    def _encoded(self, chosen: Sequence[Chosen], acted: Acted) -> list[tuple[Chosen, bytes]]:
-        found: list[tuple[Chosen, bytes]] = []
+    def _encoded(self, chosen: Sequence[ChosenLetter], acted: Acted) -> list[tuple[ChosenLetter, bytes]]:
+        found: list[tuple[ChosenLetter, bytes]] = []
         now_ms = int(self._clock() * 1000)
         for each in chosen:
             try:
@@ -186,7 +186,7 @@ class Resubmission:
             self._sender = await connection.sender(self._destination.path)
         return self._sender
 
-    async def _outcomes(self, sender: Sender, raws: Sequence[tuple[Chosen, bytes]]) -> list[Outcome]:
+    async def _outcomes(self, sender: Sender, raws: Sequence[tuple[ChosenLetter, bytes]]) -> list[Outcome]:
         """In order. One that never left has `NOT_POSTED`."""
         posted: list[asyncio.Future[None]] = []
         for _, raw in raws:
@@ -205,7 +205,7 @@ class Resubmission:
         return found + [NOT_POSTED] * (len(raws) - len(found))
 
     def _note(
-        self, sender: Sender, chosen: Sequence[Chosen], outcomes: Sequence[Outcome], acted: Acted
+        self, sender: Sender, chosen: Sequence[ChosenLetter], outcomes: Sequence[Outcome], acted: Acted
     ) -> ClientError | None:
         """Write down what is known, and return what stands in the way of the others."""
         sent: list[Key] = []

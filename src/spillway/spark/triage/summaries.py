@@ -42,7 +42,7 @@ class MoveSummary:
     lines: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
 
-    def keep(self, entity: str, number: int, reason: str) -> None:
+    def add_kept(self, entity: str, number: int, reason: str) -> None:
         line = next((each for each in self.kept if (each["entity"], each["reason"]) == (entity, reason)), None)
         if line is None:
             line = {"entity": entity, "reason": reason, "messages": 0, "example": number}

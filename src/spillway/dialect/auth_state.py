@@ -1,4 +1,4 @@
-"""The standing of a connection: what it has shown a right to, and until when. Who has shown none is borne, not trusted.
+"""The auth state of a connection: what it has shown a right to, and until when. Without a right it is not trusted.
 
 Tokens end by the wall clock, which people set; everything else of a connection goes by a time that never leaps. What is
 handed in here as `now_ms` is the latter.
@@ -16,14 +16,16 @@ from spillway.model.quotas import Quotas
 
 # Before its first token a client needs one session and two links to `$cbs`; with no more than this a thousand of them
 # can be borne.
-STRANGER_SESSIONS_MAX: Final = 16
-STRANGER_LINKS_MAX: Final = 32
-STRANGER_PARTIAL_BYTES_MAX: Final = 128 * limits.KIB
+UNAUTHENTICATED_SESSIONS_MAX: Final = 16
+UNAUTHENTICATED_LINKS_MAX: Final = 32
+UNAUTHENTICATED_PARTIAL_BYTES_MAX: Final = 128 * limits.KIB
 # With what the connection itself takes, over TLS too.
-STRANGER_HELD_BYTES_MAX: Final = limits.STRANGER_HELD_BYTES_MAX + limits.CONNECTION_BYTES + limits.TLS_BYTES
+UNAUTHENTICATED_HELD_BYTES_MAX: Final = (
+    limits.UNAUTHENTICATED_HELD_BYTES_MAX + limits.CONNECTION_BYTES + limits.TLS_BYTES
+)
 
 
-class Standing:
+class AuthState:
     """What a connection has shown. A stranger's bounds are set on it here, and lifted with its first grant."""
 
     def __init__(self, rights: Rights, connection: Connection, quotas: Quotas, account: Account) -> None:
@@ -39,19 +41,19 @@ class Standing:
         self.next_expiry_ms = 0  # of a token, by the wall clock; 0: none ends
         self.unauthorised_until_ms = 0  # all tokens have run out: when to close
         connection.set_bounds(
-            sessions_max=min(STRANGER_SESSIONS_MAX, quotas.sessions_per_connection),
-            links_max=min(STRANGER_LINKS_MAX, quotas.links_per_connection),
+            sessions_max=min(UNAUTHENTICATED_SESSIONS_MAX, quotas.sessions_per_connection),
+            links_max=min(UNAUTHENTICATED_LINKS_MAX, quotas.links_per_connection),
             elements_max=LOGIN_ELEMENTS_MAX,
-            partial_bytes_max=STRANGER_PARTIAL_BYTES_MAX,
-            weighs_frames=False,  # each of a stranger's counts as many already, and few of them are read at a time
+            partial_bytes_max=UNAUTHENTICATED_PARTIAL_BYTES_MAX,
+            weighs_frames=False,  # each counts as many before the first token, and few are read at a time
         )
-        account.bytes_max = min(STRANGER_HELD_BYTES_MAX, self.known_bytes_max)
+        account.bytes_max = min(UNAUTHENTICATED_HELD_BYTES_MAX, self.known_bytes_max)
 
     @property
     def is_authorised(self) -> bool:
         return self.was_authorised or len(self.grants.by_scope) > 0
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The connection is closed: its tokens are not kept, only that it had some."""
         self.was_authorised = self.is_authorised
         self.grants = Grants()
@@ -110,22 +112,22 @@ class Standing:
 
     def expire(self, now_ms: int) -> None:
         """Forget the tokens that have run out."""
-        self.grants.drop_expired(self.wall_ms(now_ms))
-        self._look_on(now_ms)
+        self.grants.evict_expired(self.wall_ms(now_ms))
+        self._refresh(now_ms)
 
     def review(self, now_ms: int) -> None:
         """Forget what was granted by rules and keys that are no more."""
         self.revision = self.rights.book.revision
         if self.is_authorised:
             self.grants.review(self.rights.book)
-            self._look_on(now_ms)
+            self._refresh(now_ms)
 
     def _pay(self) -> None:
         held_bytes = self.grants.held_bytes
         self.account.charge(held_bytes - self.paid_bytes)
         self.paid_bytes = held_bytes
 
-    def _look_on(self, now_ms: int) -> None:
+    def _refresh(self, now_ms: int) -> None:
         """With the last token gone begins the time to put another."""
         self._pay()
         self.next_expiry_ms = self.grants.next_expiry_ms()

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable
 
-from spillway.admin.faults import Fault, bad_request
+from spillway.admin.http_refusals import HttpRefusal, bad_request
 from spillway.admin.namespace import AdministeredNamespace
 from spillway.admin.resource import ControlCall
-from spillway.broker.commands import ListFaults, PlantFault, RemoveFaults, Request
+from spillway.broker.commands import InjectFault, ListFaults, RemoveFaults, Request
 from spillway.broker.effects import Failed, FaultsListed
 from spillway.model.faults import FaultReport, fault_from_plain
 from spillway.model.texts import count_text
@@ -14,7 +14,7 @@ from spillway.model.texts import count_text
 log = logging.getLogger(__name__)
 
 
-class PlantedFaults:
+class InjectedFaults:
     methods = ("GET", "POST", "DELETE")
 
     def __init__(self, namespace: AdministeredNamespace) -> None:
@@ -22,7 +22,7 @@ class PlantedFaults:
 
     async def answer(self, call: ControlCall) -> object:
         if call.method == "POST":
-            return await self.plant(call)
+            return await self.inject(call)
         if call.body:
             raise bad_request(f"{call.method} takes no body.")
         number = read_number(call.rest)
@@ -33,16 +33,16 @@ class PlantedFaults:
             for report in reports:
                 if report.number == number:
                     return report.to_plain()
-            raise Fault(404, f"There is no fault {number}. List the faults to see their numbers.")
+            raise HttpRefusal(404, f"There is no fault {number}. List the faults to see their numbers.")
         removed = await self.ask(lambda request: RemoveFaults(request, number))
         log.warning("namespace=%s removed: %s", self.namespace.name, count_text(len(removed), "fault"))
         return removed[0].to_plain() if number else {"removed": len(removed)}
 
-    async def plant(self, call: ControlCall) -> object:
+    async def inject(self, call: ControlCall) -> object:
         if call.rest:
             raise bad_request("A fault gets its number when it is planted: POST to '/$spillway/faults'.")
         fault = fault_from_plain(call.body)
-        (report,) = await self.ask(lambda request: PlantFault(request, fault))
+        (report,) = await self.ask(lambda request: InjectFault(request, fault))
         log.warning("namespace=%s fault %d is planted on purpose: %s", self.namespace.name, report.number, fault.kind)
         return report.to_plain()
 
