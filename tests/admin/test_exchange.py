@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from spillway.admin import protocol
-from spillway.admin.exchange import BODY_HELD_BYTES_MAX, Exchange, Flow
+from spillway.admin.exchange import BODY_HELD_BYTES_MAX, Exchange, FlowControl
 from spillway.admin.protocol import HttpConnection, address
 from tests.admin.client import Client
 from tests.admin.conftest import connections
@@ -51,7 +51,7 @@ class Asked:
 
     def __init__(self, method: str = "PUT", *lines: str) -> None:
         self.transport = Transport()
-        self.flow = Flow(self.transport)
+        self.flow = FlowControl(self.transport)
         self.conn = h11.Connection(h11.SERVER)
         self.completed = 0
         head = "\r\n".join([f"{method} /q HTTP/1.1", "Host: localhost", *lines, "", ""])
@@ -69,14 +69,14 @@ class Asked:
 
 async def test_a_body_comes_in_parts_and_reading_pauses_while_nobody_asks() -> None:
     asked = Asked("PUT", "Content-Length: 100000")
-    asked.exchange.take_body(b"x" * BODY_HELD_BYTES_MAX)
+    asked.exchange.accept_body(b"x" * BODY_HELD_BYTES_MAX)
     assert not asked.transport.is_paused
-    asked.exchange.take_body(b"y")
+    asked.exchange.accept_body(b"y")
     assert asked.transport.is_paused
     first = await asked.exchange.receive()
     assert (len(first["body"]), first["more_body"]) == (BODY_HELD_BYTES_MAX + 1, True)
     assert not asked.transport.is_paused
-    asked.exchange.take_body(b"z")
+    asked.exchange.accept_body(b"z")
     asked.exchange.end_body()
     assert await asked.exchange.receive() == {"type": "http.request", "body": b"z", "more_body": False}
 
@@ -84,9 +84,9 @@ async def test_a_body_comes_in_parts_and_reading_pauses_while_nobody_asks() -> N
 async def test_a_client_that_waits_to_be_asked_is_asked_once_and_when_the_body_is_wanted() -> None:
     asked = Asked("PUT", "Content-Length: 2", "Expect: 100-continue")
     assert asked.transport.written == b""
-    asked.exchange.take_body(b"a")
+    asked.exchange.accept_body(b"a")
     await asked.exchange.receive()
-    asked.exchange.take_body(b"b")
+    asked.exchange.accept_body(b"b")
     await asked.exchange.receive()
     assert asked.transport.written == b"HTTP/1.1 100 Continue\r\n\r\n"
 

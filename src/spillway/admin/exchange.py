@@ -14,7 +14,7 @@ SAFE_HEADERS: Final = (("X-Content-Type-Options", "nosniff"),)
 SAFE_LINES: Final = tuple((name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS)
 
 
-class Flow:
+class FlowControl:
     """Whether we read what a client sends, and whether it reads what it is sent."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -37,7 +37,7 @@ class Flow:
 class Exchange:
     """`on_complete` is called when the last of the answer was said."""
 
-    def __init__(self, scope: Scope, conn: h11.Connection, flow: Flow, on_complete: Callable[[], None]) -> None:
+    def __init__(self, scope: Scope, conn: h11.Connection, flow: FlowControl, on_complete: Callable[[], None]) -> None:
         self.scope = scope
         self.conn = conn
         self.flow = flow
@@ -53,7 +53,7 @@ class Exchange:
 
     # -- what the connection tells it --------------------------------------------------------------------------------
 
-    def take_body(self, data: bytes) -> None:
+    def accept_body(self, data: bytes) -> None:
         self.body += data
         if len(self.body) > BODY_HELD_BYTES_MAX:
             self.flow.pause_reading()
@@ -73,7 +73,7 @@ class Exchange:
     async def receive(self) -> Message:
         if self.is_continue_awaited and not self.flow.transport.is_closing():
             self.is_continue_awaited = False
-            self._say(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+            self._write(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
         if not self.is_over and not self.is_complete:
             self.flow.resume_reading()
             await self.changed.wait()
@@ -100,18 +100,18 @@ class Exchange:
         self.is_continue_awaited = False
         status = message["status"]
         headers = [*SAFE_LINES, *message.get("headers", ())]
-        self._say(h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase.encode()))
+        self._write(h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase.encode()))
 
     def _say_body(self, message: Message) -> None:
-        self._say(h11.Data(data=b"" if self.scope["method"] == "HEAD" else message.get("body", b"")))
+        self._write(h11.Data(data=b"" if self.scope["method"] == "HEAD" else message.get("body", b"")))
         if message.get("more_body", False):
             return
         self.is_complete = True
         self.changed.set()
-        self._say(h11.EndOfMessage())
+        self._write(h11.EndOfMessage())
         if self.conn.our_state is h11.MUST_CLOSE or not self.keeps_alive:
             self.flow.transport.close()
         self.on_complete()
 
-    def _say(self, event: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
+    def _write(self, event: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
         self.flow.transport.write(self.conn.send(event) or b"")

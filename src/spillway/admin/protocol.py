@@ -19,7 +19,7 @@ from starlette.types import Scope
 from spillway.admin.admission import serving
 from spillway.admin.app import BODY_BYTES_MAX, ERROR, Administration, refuse_head
 from spillway.admin.atom import error_xml
-from spillway.admin.exchange import SAFE_HEADERS, Exchange, Flow
+from spillway.admin.exchange import SAFE_HEADERS, Exchange, FlowControl
 from spillway.admin.heads import HEAD_BYTES_MAX, StrictConnection
 from spillway.admin.http_refusals import HttpRefusal, bad_request
 from spillway.admin.upgrade import VERSION, accepting, is_wanted, refuse_upgrade
@@ -73,7 +73,7 @@ class HttpConnection(asyncio.Protocol):
     """A client, one request after the other."""
 
     transport: asyncio.Transport
-    flow: Flow
+    flow: FlowControl
 
     def __init__(self, together: Connections, open_stream: Opener, raw: socket.socket | None) -> None:
         self.together = together
@@ -91,7 +91,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.flow = Flow(self.transport)
+        self.flow = FlowControl(self.transport)
         self.together.connections.add(self)
         has_tls = transport.get_extra_info("ssl_object") is not None
         self.account.charge(limits.CONNECTION_BYTES + (limits.TLS_BYTES if has_tls else 0))
@@ -199,7 +199,7 @@ class HttpConnection(asyncio.Protocol):
         """What comes of a body after the answer is dropped."""
         if self.conn.our_state is not h11.DONE:
             assert self.exchange is not None, "a body belongs to a request"
-            self.exchange.take_body(data.data)
+            self.exchange.accept_body(data.data)
 
     def on_body_end(self) -> None:
         if self.conn.our_state is h11.DONE:

@@ -59,7 +59,7 @@ DISPOSITION_BYTES: Final = 40  # roughly, of a run not written yet
 
 
 class Account(Protocol):
-    """Who counts what the peer makes us hold longer than the call it came in; less, if `count` is negative."""
+    """The account of what the peer makes us hold longer than the call it came in; less, if `count` is negative."""
 
     def charge(self, count: int) -> None: ...
 
@@ -292,7 +292,7 @@ class Connection:
         self._close_due_ms = self._now_ms + CLOSE_WAIT_MS
 
     def release(self) -> None:
-        """It is closed: nothing that the peer made us hold stays, though its socket may for a while."""
+        """The connection is closed: nothing that the peer made us hold stays, though its socket may for a while."""
         for session in self.sessions.values():
             if not session.is_ended:
                 session.free()

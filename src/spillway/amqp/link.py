@@ -119,7 +119,7 @@ class Link:
         self.attach_bytes = 0
 
     def release_attach(self) -> None:
-        """It is answered. What the peer said at length would stay with us for as long as the link."""
+        """The attach is answered. What the peer said at length would stay with us for as long as the link."""
         attach = self.attach
         if attach is not None:
             attach.source = None
@@ -394,7 +394,7 @@ class Link:
             self.fail(states.TRANSFER_LIMIT_EXCEEDED, "A transfer came before the link was attached.")
 
     def refuse_late(self, delivery_id: int, is_settled: bool) -> None:
-        """It was on its way when we detached. rhea waits for an outcome all the same.
+        """A delivery was on its way when we detached. rhea waits for an outcome all the same.
 
         The session, which dispositions belong to, is still there to say why there is none.
         """

@@ -298,7 +298,7 @@ def _skip_data(raw: bytes, at: int, end: int) -> int:
 
 
 def _compound_header(raw: bytes, at: int, end: int, narrow: int) -> tuple[int, int, int]:
-    """Of a list or map: where its elements begin and end, and their count. `narrow` is its eight-bit constructor."""
+    """Where the elements of a list or map begin and end, and their count. `narrow` is its eight-bit constructor."""
     if at + 3 <= end and raw[at] == narrow:
         after = at + 2 + raw[at + 1]
         count = raw[at + 2]
@@ -402,13 +402,13 @@ def _section_fields(raw: bytes, section: Section, name: str, count_max: int) -> 
 
 
 def decode_header(raw: bytes, sections: Sections) -> Header:
-    """Its defaults when there is none."""
+    """The header of a message; its defaults when there is none."""
     fields = _section_fields(raw, sections.header, "header", _HEADER_FIELDS_COUNT)
     return Header(fields.flag(0), fields.ubyte(1, 255), fields.uint(2), fields.flag(3), fields.uint_or(4, 0))
 
 
 def decode_properties(raw: bytes, sections: Sections) -> Properties:
-    """All of them None when there are none."""
+    """The properties of a message; all of them None when there are none."""
     fields = _section_fields(raw, sections.properties, "properties", _PROPERTIES_FIELDS_COUNT)
     return Properties(
         fields.at(0),

@@ -174,7 +174,7 @@ class Outgoing:
         return len(self.queue) > 0 and self.queue[0].is_begun and self.queue[0].link is link
 
     def find_unsettled(self, first: int, count: int) -> list[SentDelivery]:
-        """Those of the range that we still know, in O(the smaller of range and outstanding).
+        """Deliveries of the range that we still know, in O(the smaller of range and outstanding).
 
         Those of links that are over are met once, and gone then.
         """

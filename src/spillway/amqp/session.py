@@ -86,7 +86,7 @@ class Session:
         self.connection.account.charge(count)
 
     def release(self) -> None:
-        """All that was charged for it."""
+        """Releases all that was charged for the session."""
         self.charge(-self.held_bytes)
 
     @property

@@ -173,7 +173,7 @@ class Schedule(Request):
 
 
 class CancelScheduled(Request):
-    """All or none. Answered by `Done`."""
+    """Cancels all of these scheduled messages or none. Answered by `Done`."""
 
     def __init__(self, request_id: int, path: str, sequence_numbers: list[int]) -> None:
         super().__init__(request_id, path)
@@ -182,7 +182,7 @@ class CancelScheduled(Request):
 
 
 class ReceiveDeferred(Request):
-    """All or none. Answered by `Messages`, with lock tokens unless `deletes`."""
+    """Receives all of these deferred messages or none. Answered by `Messages`, with lock tokens unless `deletes`."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class GetSessionState(SessionRequest):
 
 
 class SetSessionState(SessionRequest):
-    """None clears it. Answered by `Done`."""
+    """Sets the state of a session; None clears it. Answered by `Done`."""
 
     def __init__(self, request_id: int, path: str, session_id: str, state: bytes | None) -> None:
         super().__init__(request_id, path, session_id)
@@ -251,7 +251,7 @@ class SetSessionState(SessionRequest):
 
 
 class ListSessions(Request):
-    """By name: whose state changed since `since_ms`, or (NEVER) that have messages or a state. Answered by
+    """Sessions by name: their state changed since `since_ms`, or (NEVER) they have messages or a state. Answered by
     `SessionNames`."""
 
     def __init__(self, request_id: int, path: str, since_ms: int, skip: int, top: int) -> None:
@@ -279,7 +279,7 @@ class UpdateEntity(Request):
 
 
 class AddRule(Request):
-    """To a subscription. Answered by `Done`."""
+    """Adds a rule to a subscription. Answered by `Done`."""
 
     def __init__(self, request_id: int, path: str, rule: Rule) -> None:
         super().__init__(request_id, path)
@@ -333,7 +333,7 @@ class Administer(Request):
 
 
 class InjectFault(Request):
-    """From now on this goes wrong. Answered by `FaultsListed` with one in it."""
+    """Something goes wrong on purpose from now on. Answered by `FaultsListed` with one in it."""
 
     def __init__(self, request_id: int, fault: Fault) -> None:
         super().__init__(request_id, fault.path)
@@ -349,7 +349,7 @@ class RemoveFaults(Request):
 
 
 class ListFaults(Request):
-    """In the order they were planted. Answered by `FaultsListed`."""
+    """Asks for all faults, in the order they were injected. Answered by `FaultsListed`."""
 
 
 class Meter(Request):
@@ -389,7 +389,7 @@ class SaveLedger(Command):
 
 
 class DiskMeasured(Command):
-    """So much may still be written, what is on its way to the disk already taken off."""
+    """The disk has room for so much, what is on its way to it already taken off."""
 
     def __init__(self, free_bytes: int) -> None:
         super().__init__()

@@ -60,7 +60,7 @@ class Decided:
         return [effect for effect in self.effects[self.effects_begun :] if isinstance(effect, Load)]
 
     def undo(self) -> None:
-        """As far as this turn goes: what is in memory of the entities it has changed is as it was left."""
+        """The piece of work is undone in this turn; what it changed in memory of its entities stays as it was left."""
         self.turn.cut(self.groups_begun)
         del self.effects[self.effects_begun :]
 
@@ -78,7 +78,7 @@ class Decided:
         return self.chores_left != self.chores_begun
 
     def continue_later(self, entity: Servable, has_served: bool) -> None:
-        """It has more to do by itself than this turn allows. Who had nothing of this turn is first in the next."""
+        """An entity has more chores than this turn allows. One that had nothing of this turn is first in the next."""
         if has_served:
             self.chores.append(entity)
         else:

@@ -31,7 +31,7 @@ def kind_of(entity: Entity) -> str:
 
 
 def list_entities(directory: Directory, request_id: int, kind: str, path: str, skip: int, top: int) -> Descriptions:
-    """By name, so that paging neither repeats nor leaves out what stays."""
+    """Entities by name, so that paging neither repeats nor leaves out what stays."""
     found: list[Entity] = []
     if kind == TOPIC:
         found = list(directory.topics.values())

@@ -96,7 +96,7 @@ class Directory:
         return entity_not_found(self.namespace, path) if apart is None else apart.error
 
     def access_rules(self) -> dict[str, list[AccessRule]]:
-        """By key: the shared access rules of every entity that has some."""
+        """The shared access rules of every entity that has some, by key."""
         found: dict[str, list[AccessRule]] = {}
         for entity in self.by_id.values():
             if entity.settings.access_rules and not entity.is_part and not isinstance(entity, Subscription):
@@ -146,7 +146,7 @@ class Directory:
     def _refuse_create(
         self, kind: str, path: str, settings: EntitySettings, compiled: list[CompiledRule | None]
     ) -> BrokerError | None:
-        """Its rules are in `compiled` if nothing is wrong with them."""
+        """What is wrong with an entity to be made, or None. Its rules are in `compiled` if they are good."""
         problem = subscription_name_problem(path) if kind == SUBSCRIPTION else name_problem(path)
         if problem is not None:
             return ArgumentError(f"'{path}' cannot be the name of a {kind}: {problem}.")
@@ -466,7 +466,7 @@ class Directory:
         self.discard(entity)
 
     def discard(self, entity: Entity) -> None:
-        """It is not found any more, in whatever state it is."""
+        """An entity is found no more, in whatever state it is."""
         key = entity_key(entity.path)
         if self.by_id.pop(entity.entity_id, None) is None:
             return

@@ -27,7 +27,7 @@ def level_of(free_bytes: int) -> int:
 
 
 class DiskRoom:
-    """Of one namespace: what turns may still add, in bytes of records. Each is written to the log and to the file."""
+    """What turns of one namespace may still add, in bytes of records. Each is written to the log and to the file."""
 
     def __init__(self) -> None:
         self.growth_left: int = ENOUGH  # for what clients add
@@ -38,7 +38,7 @@ class DiskRoom:
         self.upkeep_left = _left(free_bytes, limits.DISK_FULL_BYTES)
 
     def spend(self, size_bytes: int) -> None:
-        """By a turn that has ended; what is measured next has it counted."""
+        """Records of a turn that has ended take room; what is measured next has them counted."""
         self.growth_left = max(0, self.growth_left - size_bytes)
         self.upkeep_left = max(0, self.upkeep_left - size_bytes)
 

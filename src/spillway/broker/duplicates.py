@@ -77,7 +77,7 @@ class Waiting:
         self.messages = messages
 
     def resume(self, decided: Decided) -> None:
-        """Their ids are known: let them in, or refuse them."""
+        """The ids of these messages are known: let them in, or refuse them."""
 
     def abort(self, error: BrokerError, decided: Decided) -> None:
         """The entity is gone; whoever waits must hear of it."""
@@ -107,7 +107,7 @@ class IdBudget:
 
 
 class Duplicates:
-    """Of one queue or topic."""
+    """Duplicate detection of one queue or topic."""
 
     def __init__(self, entity_id: int, path: str, settings: EntitySettings, loads: Loads, budget: IdBudget) -> None:
         self.entity_id = entity_id
@@ -132,7 +132,7 @@ class Duplicates:
         budget.by_entity[entity_id] = self
 
     def recover(self, oldest_ms: int) -> None:
-        """As the store remembers it: nothing is read before the first send."""
+        """Begins as the store remembers the entity: no id is read before the first send."""
         self.oldest_ms = oldest_ms
         self.is_read = oldest_ms == NEVER
 
@@ -155,7 +155,7 @@ class Duplicates:
     # -- asking -----------------------------------------------------------------------------------------------
 
     def knows(self, messages: list[Message], now_ms: int) -> bool:
-        """Whether it can be said now which of these are duplicates: mostly. Else they must line up."""
+        """Whether memory alone tells which messages are duplicates: mostly. Else they must be enqueued."""
         for message in messages:
             message.digest = digest_of(message, self.is_partitioned)
         return self.is_read and not self.line and self._needs_no_index(messages, now_ms)
@@ -190,11 +190,11 @@ class Duplicates:
         return number_of(place)
 
     def only_new(self, messages: list[Message], now_ms: int) -> list[Message]:
-        """Those that were not accepted before, and pings, which take no part."""
+        """The messages that were not accepted before, and pings, which take no part."""
         return [message for message in messages if message.is_ping or self.first_number(message, now_ms) == 0]
 
     def remember(self, message: Message, number: int, decided: Decided) -> MessageIdSeen:
-        """It is accepted; the record goes into its group."""
+        """The message is accepted; the record goes into its group."""
         now_ms = decided.now_ms
         packed = pack_id(message.digest, place_of(number, now_ms))
         self.table.add(message.digest, packed)
@@ -232,12 +232,12 @@ class Duplicates:
         self.budget.count += len(records) // ID_BYTES
 
     def serve_known(self, decided: Decided) -> None:
-        """From the front of the line, until one must wait for the index."""
+        """Serves waiting messages from the front of the line, until one must wait for the index."""
         while self.line and self._needs_no_index(self.line[0].messages, decided.now_ms):
             self._resume_first(decided)
 
     def unknown_digests(self, now_ms: int) -> tuple[int, list[bytes]]:
-        """What the index must be asked, for so many at the front of the line."""
+        """The digests that the index must be asked about, for so many messages at the front of the line."""
         digests: list[bytes] = []
         waiting_count = 0
         for waiting in self.line:

@@ -97,7 +97,7 @@ class Failed(Answer):
 
 
 class Done(Answer):
-    """It was done; there is nothing else to say."""
+    """The request was done; there is nothing else to say."""
 
 
 class Renewed(Answer):
@@ -129,7 +129,7 @@ class Deleted(Answer):
 
 
 class SessionState(Answer):
-    """What was last set; None: nothing."""
+    """The state of a session as it was last set; None: it has none."""
 
     def __init__(self, to: int, state: bytes | None) -> None:
         super().__init__(to)

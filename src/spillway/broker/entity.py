@@ -22,7 +22,7 @@ class Usage:
 
 
 class Origin:
-    """Of a message that another entity passes on: the number it had first, and what was changed on its way."""
+    """The origin of a message that another entity passes on: its first number, and what was changed on its way."""
 
     def __init__(self, first_number: int, overlay: Overlay) -> None:
         self.first_number = first_number
@@ -54,7 +54,7 @@ class Entity(Servable):
         self.timer_ms = 0  # the namespace's: when it will call on_time, 0 if not at all
 
     def recover(self, row: EntityRow) -> None:
-        """As the store remembers it."""
+        """The entity begins with the counters that the store remembers."""
         self.counters = row.counters
         self.next_due_ms = row.next_due_ms
         self.usage.size_bytes += row.counters.size_bytes
@@ -149,7 +149,7 @@ class Entity(Servable):
         group: list[Record],
         now_ms: int,
     ) -> None:
-        """Kept until its time has come."""
+        """A message is stored until its time has come."""
         stored = StoredMessage(message, number, now_ms)
         stored.enqueue_sequence_number = first_number
         stored.overlay = overlay
@@ -217,7 +217,7 @@ class Entity(Servable):
             self.is_changed = True  # else it is remembered with the next change of its counters
 
     def note_use(self, decided: Decided) -> None:
-        """Of this one and what it belongs to."""
+        """Notes a use of this entity and of what it belongs to."""
         self.use(decided.now_ms)
         decided.mark_ready(self)
         for owner in self.owners:
@@ -225,14 +225,14 @@ class Entity(Servable):
             decided.mark_ready(owner)
 
     def idle_until_ms(self) -> int:
-        """When it is deleted if nobody uses it before."""
+        """When the entity is deleted if nobody uses it before."""
         last_ms = max(self.counters.used_ms, self.settings.updated_ms)
         return max(last_ms + self.settings.auto_delete_ms, self.idle_floor_ms)
 
     # -- turns and time -------------------------------------------------------------------------------------
 
     def serve(self, decided: Decided) -> None:
-        """At the end of a turn that touched it."""
+        """Serves the entity at the end of a turn that marked it ready."""
 
     def on_time(self, decided: Decided) -> None:
         """Something is due."""

@@ -138,7 +138,7 @@ class Faulting:
         return True
 
     def on_detach(self, link_id: int) -> None:
-        """It has gone: it need not be told when it hears again."""
+        """A link has gone: it need not be unmuted any more."""
         for injected in self.faults.by_number.values():
             injected.muted.pop(link_id, None)
 
@@ -214,7 +214,7 @@ class Faulting:
         decided.emit(Detached(to, error))
 
     def _revoke_locks(self, queue: Queue, lane: Lane, lock_tokens: list[bytes], decided: Decided) -> None:
-        """Really lost: what was locked is back in its place, uncounted (contract H16)."""
+        """Locks are really lost: what was locked is back in its place, uncounted (contract H16)."""
         if queue.sessions is not None:
             queue.sessions.revoke(lane, decided)
             return
@@ -327,7 +327,7 @@ class Faulting:
         self._refresh()
 
     def delay_effects(self, decided: Decided) -> None:
-        """At the end of a turn: what is late now is said first, what is late from now on is kept."""
+        """Delays effects at the end of a turn: those due now go first, those that are late from now on are retained."""
         slow = self.slow
         said = slow.pop_due(decided.now_ms)
         for effect in decided.effects:

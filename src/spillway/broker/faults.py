@@ -92,7 +92,7 @@ class InjectedFault:
         return self.state == INJECTED or len(self.muted) > 0
 
     def matches(self) -> bool:
-        """Whether it strikes the operation that is at hand; it is counted."""
+        """Whether the fault hits the operation at hand; the operation is counted."""
         fault = self.fault
         self.tried += 1
         if self.tried <= fault.after or (fault.probability < 1.0 and self._dice.roll() >= fault.probability):
@@ -156,7 +156,7 @@ class Faults:
         return removed
 
     def expire(self, now_ms: int) -> list[InjectedFault]:
-        """Those whose time is up by now."""
+        """Faults whose time is up by now end, and are returned."""
         ended: list[InjectedFault] = []
         if self.next_end_ms == NEVER or self.next_end_ms > now_ms:
             return ended

@@ -70,7 +70,7 @@ def refuse_forwards(
 
 
 class Forwarding(Forwarder):
-    """Of one queue, subscription or dead-letter queue. The destination is found by its name each time."""
+    """Forwarding of one queue, subscription or dead-letter queue. The destination is found by its name each time."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Forwarding(Forwarder):
         duplicates.enqueue(waiting, decided)
 
     def resume(self, waiting: "WaitingForward", decided: Decided) -> None:
-        """Those that waited are passed on, or given back if nothing is passed on any more."""
+        """Messages that waited are passed on, or requeued if nothing is passed on any more."""
         if self.waiting is waiting:
             self.waiting = None
         queue = self.queue
@@ -152,7 +152,7 @@ class Forwarding(Forwarder):
                 is_going = False
 
     def abandon(self, waiting: "WaitingForward", decided: Decided) -> None:
-        """The destination is gone: they are looked at again."""
+        """The destination is gone: the messages that waited are looked at again."""
         self.waiting = None
         if not self.queue.lane.is_closed:
             for stored in waiting.stored:
@@ -270,7 +270,7 @@ class Restart(LoadStep):
 
 
 def reason_of(error: BrokerError) -> str:
-    """In the words of the service, which are .NET's."""
+    """The reason in the words of the service, which are .NET's."""
     if isinstance(error, EntityDisabled):
         return "MessagingEntityDisabledException"
     if isinstance(error, EntityNotFound):

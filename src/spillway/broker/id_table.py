@@ -57,7 +57,7 @@ class IdTable:
         self.trim_at = 0
 
     def _page_of(self, digest: bytes) -> int:
-        """By Python's own hash, which nobody outside can foresee: no sender can make one page long."""
+        """The page by Python's own hash, which nobody outside can foresee: no sender can make one page long."""
         hashed = hash(digest)
         index = hashed & self.mask
         if index < self.split_at:

@@ -14,7 +14,7 @@ from spillway.model import limits
 
 
 def is_over(entity: Entity, started_ms: int, now_ms: int) -> bool:
-    """Whether its time has come; if it is in use, its time begins anew.
+    """Whether an entity is to be deleted as idle; if it is in use, its time begins anew.
 
     After a start clients have some minutes to come back: what they were waiting for was in use until it stopped.
     """

@@ -61,7 +61,7 @@ class FailureHistory:
         self.last_ms = 0
 
     def wait_ms(self, now_ms: int) -> int:
-        """Another one: how long it stays apart."""
+        """The entity failed once more: how long it stays apart."""
         if now_ms - self.last_ms > RECENT_MS:
             self.count = 0
         self.count += 1
@@ -89,7 +89,7 @@ class Incidents:
         return Incident(f"{self.namespace}-{self.count}", what, error)
 
     def put(self, apart: Apart, now_ms: int) -> None:
-        """From now on it is out of service."""
+        """An entity with all that belongs to it is out of service from now on."""
         history = self.histories.get(entity_key(apart.path))
         if history is None:
             history = FailureHistory()
@@ -105,7 +105,7 @@ class Incidents:
         self._set_due()
 
     def pop_due(self, now_ms: int) -> list[Apart]:
-        """Those to be read again now."""
+        """Entities that are to be read again now."""
         due: list[Apart] = []
         for apart in self.families():
             if 0 < apart.retry_ms <= now_ms:
@@ -134,7 +134,7 @@ class Incidents:
                 self.due_ms = apart.retry_ms
 
     def report(self, text: str, decided: Decided) -> None:
-        """In the log, unless it has many of these already: a client may be able to cause one with every command."""
+        """A line for the log, unless it has many of these already: a client may cause one with every command."""
         if decided.now_ms - self.reported_ms > REPORTS_MS:
             self.reported_ms = decided.now_ms
             self.reported_count = 0
@@ -171,7 +171,7 @@ class Incident:
 
 
 def frames_of(error: BaseException) -> str:
-    """Where it happened, innermost first, in one line for the log."""
+    """The place where an error happened, innermost first, in one line for the log."""
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_SHOWN:]
     return ", ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 
@@ -216,14 +216,14 @@ class ReadAgain(LoadStep):
 
 
 class Restorer:
-    """Who takes an entity back into service: the namespace."""
+    """The namespace, which takes an entity back into service."""
 
     def restore(self, apart: Apart, rows: list[EntityRow], decided: Decided) -> None:
         raise AssertionError("the namespace does this")
 
 
 def apart_of(put: EntityPut, incident: Incident, now_ms: int) -> Apart:
-    """One that could not be made of its row."""
+    """An entity that could not be made of its row."""
     apart = Apart(put.path, incident.error_for(put.path), now_ms)
     apart.reason = incident.text
     apart.add(put.entity_id, put.path)

@@ -25,7 +25,7 @@ def count_sends(tally: Tally, messages: list[Message]) -> None:
 
 
 class Ledger:
-    """Of a namespace: the tallies that hold something, in which minute we are, and when a day is to be sealed.
+    """The ledger of a namespace: tallies that hold something, the minute we are in, and when a day is to be sealed.
 
     `first_minute`: the earliest one that the store has rows of, in no sealed day; 0 if there is none.
     """
@@ -55,7 +55,7 @@ class Ledger:
             self.seal_due_ms = due_ms
 
     def enter(self, tally: Tally, turn: Turn) -> None:
-        """It is about to be counted in."""
+        """A tally is about to be counted in."""
         if not tally.is_open:
             tally.is_open = True
             tally.minute = self.minute
@@ -71,7 +71,7 @@ class Ledger:
             self.unsaved.append(tally)
 
     def count_loose(self, path: str, kind: int) -> None:
-        """Of the namespace as a whole, or of an entity that is gone."""
+        """Counts an operation of the namespace as a whole, or of an entity that is gone."""
         self.loose.append(LedgerRow(self.minute, path, kind, 1, 1, 0))
         self.note(self.minute)
 
@@ -120,7 +120,7 @@ class Ledger:
                 self.close(tally, turn)
 
     def write_all(self, turn: Turn) -> None:
-        """Also of this minute: somebody wants to see them."""
+        """Rows are written down, also of this minute: somebody wants to see them."""
         tallies = self.past + self.open
         self.past = []
         self.open = []
@@ -134,7 +134,7 @@ class Ledger:
         turn.tallies[tally.entity_id] = b""
 
     def unregister(self, tally: Tally, turn: Turn) -> None:
-        """Its entity is gone: what was counted stays, under its name."""
+        """The entity of a tally is gone: what was counted stays, under its name."""
         if tally.is_open:
             self.close(tally, turn)
         turn.tallies.pop(tally.entity_id, None)

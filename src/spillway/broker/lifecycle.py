@@ -46,7 +46,7 @@ class Lifecycle:
         return None
 
     def _delete_one(self, entity: Entity, decided: Decided) -> None:
-        """For good: what was counted of it stays, under its name."""
+        """Deletes an entity for good: what was counted of it stays, under its name."""
         self.remove(entity, entity_not_found(self.directory.namespace, entity.path), decided)
         if entity.settings.access_rules and not entity.is_part:
             decided.emit(AccessChanged(entity_key(entity.path), []))
@@ -54,7 +54,7 @@ class Lifecycle:
             self.ledger.unregister(entity.tally, decided.turn)
 
     def remove(self, entity: Entity, error: BrokerError, decided: Decided) -> None:
-        """Its links are detached, whoever waits for its rows hears why, and it is not found any more."""
+        """An entity is found no more: its links are detached, and whoever waits for its rows hears why."""
         self.links.end_senders(entity, error, decided)
         self.links.end_receivers(entity, error, decided)
         if isinstance(entity, Queue):

@@ -1,4 +1,4 @@
-"""Who sends to what and who receives from what, by the number of their link: attached here, and forgotten here."""
+"""Links by their number, what each sends to or receives from: attached here, and unregistered here."""
 
 from spillway.broker.commands import AttachReceiver, AttachSender
 from spillway.broker.decided import Decided
@@ -30,7 +30,7 @@ class Links:
     # -- attaching --------------------------------------------------------------------------------------------
 
     def find_for_sender(self, command: AttachSender, decided: Decided) -> Entity | None:
-        """What it wants to send to; None if that cannot be, and it has been told so."""
+        """The entity that a link wants to send to; None if that cannot be, and the link was refused."""
         entity = self.directory.find(command.path)
         if entity is None:
             error = self.directory.not_found(command.path)
@@ -55,7 +55,7 @@ class Links:
         decided.emit(Attached(command.link_id))
 
     def find_for_receiver(self, command: AttachReceiver, decided: Decided) -> Queue | None:
-        """What it wants to receive from; None if that cannot be, and it has been told so."""
+        """The queue that a link wants to receive from; None if that cannot be, and the link was refused."""
         entity = self.directory.find(command.path)
         if isinstance(entity, Queue):
             return entity
@@ -127,7 +127,7 @@ class Links:
             queue.lane.receivers.remove(link)
 
     def end_receivers(self, entity: Entity, error: BrokerError, decided: Decided) -> None:
-        """Those that wait for a session are refused, the others detached."""
+        """Receivers that wait for a session are refused, the others detached."""
         if not isinstance(entity, Queue):
             return
         waiting = [] if entity.sessions is None else entity.sessions.unregister_receivers()
@@ -141,18 +141,18 @@ class Links:
         entity.lane.receivers.links.clear()
 
     def end_senders(self, entity: Entity, error: BrokerError, decided: Decided) -> None:
-        """They are told, and what they send until they have heard it is refused."""
+        """Senders are detached, and what they send until they have heard it is refused."""
         for link_id in list(entity.sender_link_ids):
             del self.senders[link_id]
             self.ended[link_id] = error
             decided.emit(Detached(link_id, error))
 
     def find(self, link_id: int) -> Entity | None:
-        """What it sends to or receives from."""
+        """The entity that a link sends to or receives from."""
         return self.senders.get(link_id) or self.received_from.get(link_id)
 
     def discard(self, link_id: int) -> None:
-        """Without a word, whatever state it is in: after a fault of ours."""
+        """Removes a link without a word, whatever state it is in: after a fault of ours."""
         entity = self.senders.pop(link_id, None)
         if entity is not None:
             entity.sender_link_ids.pop(link_id, None)

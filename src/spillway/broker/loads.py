@@ -69,7 +69,7 @@ class Loads:
         self.waiting.append(step)
 
     def suspend(self, step: LoadStep) -> None:
-        """By a step whose answer takes several turns to work off: nothing else is asked until `resume`."""
+        """A step suspends the loads while its answer is worked off over several turns, until `resume`."""
         self.suspended = step
 
     def resume(self, asks_again: bool, decided: Decided) -> None:

@@ -28,7 +28,7 @@ class LockTokens:
 
 
 class Holder:
-    """Who holds locks: a receiving link. `locked_count` bounds what one receiver can pile up."""
+    """A holder of locks: a receiving link. `locked_count` bounds what one receiver can pile up."""
 
     def __init__(self) -> None:
         self.locked_count = 0
@@ -138,7 +138,7 @@ class LockTable:
         return expired
 
     def pop_some(self, count_max: int) -> list[Lock]:
-        """The earliest ones, whenever they end."""
+        """The earliest locks, whenever they end; they are gone from the table."""
         return self.pop_expired(NEVER_ENDS_MS, count_max)
 
     def pop_all(self) -> list[Lock]:

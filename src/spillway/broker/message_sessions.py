@@ -54,7 +54,7 @@ from spillway.model.records import LoadSession, LoadSessionNames, LoadSessions, 
 
 
 class MessageSession(Lane):
-    """Its state is not kept here: it may have 256 KB, and a client may hold thousands of sessions."""
+    """A session that somebody holds. Its state is not here: it may have 256 KB, and a client may hold thousands."""
 
     def __init__(self, budget: ResidentBudget, session_id: str, locked_until_ms: int, share: LockShare) -> None:
         super().__init__(budget, session_id, share)
@@ -131,7 +131,7 @@ class MessageSessions(QueueSessions):
         decided.emit(Attached(attach.link_id, session_id, session.locked_until_ms))
 
     def _revoke_if_idle(self, session_id: str, decided: Decided) -> None:
-        """Its lock ran out, and its receiver was let be as long as nobody else wanted it."""
+        """A session whose lock ran out stays with its receiver only as long as nobody else wants it."""
         lane = self.locked.get(session_id)
         if lane is not None and session_id not in self.ending:
             self._revoke(lane, False, decided)
@@ -142,12 +142,12 @@ class MessageSessions(QueueSessions):
         return session
 
     def release(self, lane: Lane, decided: Decided) -> None:
-        """Its receiver has gone: free for others at once, what it held returns uncounted (contract H13)."""
+        """A session's receiver has gone: others may have it at once, what it held returns uncounted (contract H13)."""
         has_returned = self._release_all(lane)
         self._close(lane, has_returned, decided)
 
     def _release_all(self, lane: Lane) -> bool:
-        """Its locks end uncounted. Nothing is put back into its window, which goes with it: whether something could."""
+        """Locks of a session end uncounted. Nothing returns to its window, which goes too: whether something could."""
         has_returned = False
         for lock in lane.locks.pop_all():
             if lock.state != DEFERRED:
@@ -157,7 +157,7 @@ class MessageSessions(QueueSessions):
         return has_returned
 
     def unregister_waiting(self, link_id: int) -> bool:
-        """Its receiver has gone before it got one; whether there was such a one."""
+        """A receiver has gone before it got a session; whether it waited for one."""
         return self.waiting.pop(link_id, None) is not None
 
     def _close(self, lane: Lane, has_returned: bool, decided: Decided) -> None:

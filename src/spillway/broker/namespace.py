@@ -205,7 +205,7 @@ class Namespace:
 
     @property
     def held_bytes(self) -> int:
-        """Of sends that wait for an answer of the store before they can be decided."""
+        """Bytes of sends that wait for an answer of the store before they can be decided."""
         return self.directory.id_budget.held_bytes
 
     def exists(self, path: str) -> bool:

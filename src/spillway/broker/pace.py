@@ -27,7 +27,7 @@ SENDERS_MAX: Final = 64
 
 
 class Pace:
-    """Of one queue without sessions."""
+    """The pace of the senders to one queue without sessions."""
 
     def __init__(self) -> None:
         self.paused: list[int] = []  # numbers of the links that get no new credit
@@ -37,7 +37,7 @@ class Pace:
         self.last_count = 0  # of the slot before
 
     def count(self, delivered: int, now_ms: int) -> None:
-        """So many were handed to receivers."""
+        """Counts messages that were handed to receivers."""
         passed_ms = now_ms - self.slot_ms
         if passed_ms >= SLOT_MS:
             self.last_count = self.slot_count if passed_ms < 2 * SLOT_MS else 0
@@ -65,7 +65,7 @@ class Pace:
         self.paused_until_ms = now_ms + PAUSE_MS
 
     def resume(self) -> list[int]:
-        """Who was held."""
+        """The links that were held."""
         held = self.paused
         self.paused = []
         self.paused_until_ms = 0

@@ -62,7 +62,7 @@ class QueueSessions:
         return 0
 
     def is_over(self, lane: Lane, now_ms: int) -> bool:
-        """Its lock has run out, and those of its messages are being taken away."""
+        """Whether the lock of a session has run out, while those of its messages are being taken away."""
         return False
 
     def on_time(self, decided: Decided) -> None:
@@ -75,7 +75,7 @@ class QueueSessions:
         """Every session is lost."""
 
     def unregister_receivers(self) -> list[int]:
-        """They are told by who ends them; the numbers of those that still waited for a session."""
+        """Receivers leave, and whoever ends them says so; the numbers of those that still waited for a session."""
         return []
 
     def reappear(self, stored: StoredMessage, decided: Decided) -> None:
@@ -189,7 +189,7 @@ class Queue(Entity):
         return True
 
     def _reappear(self, stored: StoredMessage, decided: Decided) -> None:
-        """It is where it would be if it had never been hidden, as old as it is."""
+        """A hidden message appears where it would be if it had never been hidden, as old as it is."""
         stored.state = ACTIVE
         stored.due_ms = NEVER
         self.is_changed = True
@@ -205,7 +205,7 @@ class Queue(Entity):
             self.sessions.reappear(stored, decided)
 
     def _enqueue_in_lane(self, stored: StoredMessage, decided: Decided) -> None:
-        """At the tail of its lane."""
+        """A message goes to the tail of its lane."""
         if self.sessions is None:
             if self.forwarder is not None:
                 stored.session_id = self.session_of(stored.message)
@@ -215,7 +215,7 @@ class Queue(Entity):
             self.sessions.enqueue(stored, decided)
 
     def session_of(self, message: Message) -> str | None:
-        """Which session it is stored under; also while it forwards, and has but one lane."""
+        """The session that a message is stored under; also while the queue forwards, and has but one lane."""
         return message.session_id if self.settings.requires_session and not self.is_part else None
 
     def lacks_session(self, message: Message) -> bool:
@@ -326,7 +326,7 @@ class Queue(Entity):
                 decided.emit(Drained(link.link_id, link.credit_number))
 
     def pace_senders(self, decided: Decided) -> None:
-        """Those that outrun the receivers are held for a moment, and released; see pace.py."""
+        """Senders that outrun the receivers are paused for a moment, and resumed; see pace.py."""
         pace = self.pace
         lane = self.lane
         waiting = self.counters.active - len(lane.locks.by_token)
@@ -380,7 +380,7 @@ class Queue(Entity):
         decided.emit(Deliver(link.link_id, self.path, stored, lock.token, lock.locked_until_ms))
 
     def ask(self, link: ReceiverLink, asks: int, decided: Decided) -> None:
-        """Its client granted credit: a new call to receive, or more for the one that still waits for its first message.
+        """A client granted credit: a new call to receive, or more for the one that still waits for its first message.
 
         A call that ends without a delivery is an empty receive, and counted.
         """
@@ -406,12 +406,12 @@ class Queue(Entity):
         return lock
 
     def is_waiting(self, stored: StoredMessage) -> bool:
-        """Whether it waits, in memory or in the store: it is neither locked nor gone."""
+        """Whether a message waits, in memory or in the store: it is neither locked nor gone."""
         lane = self.lane_of(stored.session_id)
         return lane is None or lane.window.is_waiting(stored.sequence_number) or stored.sequence_number in self.overdue
 
     def discard(self, stored: StoredMessage) -> None:
-        """It is gone by another way than delivery."""
+        """A message is gone by another way than delivery."""
         self.overdue.discard(stored.sequence_number)
         lane = self.lane_of(stored.session_id)
         if lane is not None:
@@ -483,7 +483,7 @@ class Queue(Entity):
             decided.remember(group)
 
     def requeue(self, lock: Lock) -> None:
-        """Unlocked, back at its place, not counted as a failed delivery."""
+        """A locked message is back at its place, not counted as a failed delivery."""
         if lock.state == DEFERRED:
             return
         lane = self.lane_of(lock.session_id)
@@ -604,7 +604,7 @@ class Queue(Entity):
         return None if is_over else lock
 
     def expire_lock(self, lock: Lock, decided: Decided) -> None:
-        """It ran out: a failed delivery. Not counted of a dead letter, nor on a full disk: it cannot be written."""
+        """A lock ran out: a failed delivery. Not counted of a dead letter, nor on a full disk: it cannot be written."""
         if self.parent is not None or not decided.may_write(lock.size_bytes):
             self.requeue(lock)
             return

@@ -20,7 +20,7 @@ class Slow:
         return len(self.not_before) > 0 or len(self.held) > 0
 
     def delay(self, to: int, until_ms: int) -> None:
-        """Whatever is said to it from now on is not said before then."""
+        """Effects for this link or request are not emitted before then."""
         if until_ms > self.not_before.get(to, 0):
             self.not_before[to] = until_ms
 
@@ -37,13 +37,13 @@ class Slow:
         return due
 
     def is_late(self, effect: Effect, now_ms: int) -> bool:
-        """Whether it must wait. What the store or the operator hears never does."""
+        """Whether an effect must wait. What the store or the operator hears never does."""
         if isinstance(effect, (Load, Report)):
             return False
         return self.not_before.get(effect.to, 0) > now_ms
 
     def retain(self, effect: Effect) -> Effect | None:
-        """Keep it until its time. What comes back is said early, for there are too many."""
+        """Retain an effect until its time. What comes back is emitted early, for there are too many."""
         self.count += 1
         heapq.heappush(self.held, (self.not_before[effect.to], self.count, effect))
         if len(self.held) > limits.DELAYED_EFFECTS_MAX:

@@ -63,7 +63,7 @@ def operations_of(request: Request) -> int:
 
 
 class Bucket:
-    """So many operations a second; unused ones are kept for ten seconds.
+    """A bucket of so many operations a second; unused ones stay in it for ten seconds.
 
     As long as it is refused, it fills: with room for ten seconds the average under any load is what was set.
     Deliveries stop at half of it, so that they never leave a sender without.
@@ -137,7 +137,7 @@ class Share:
         return count
 
     def mark_throttled(self, lane: Lane, owner: Servable, now_ms: int) -> None:
-        """Its deliveries wait; the namespace serves it again then."""
+        """Deliveries of a lane wait for operations; the namespace serves it again then."""
         when = 0
         for bucket in self.buckets:
             when = max(when, bucket.deliverable_ms(now_ms))
@@ -168,7 +168,7 @@ class Gauge:
 
 
 class Throttle:
-    """All of it for one namespace."""
+    """The buckets and gauges of one namespace, and the lanes that they hold up."""
 
     def __init__(self, namespace: str, quotas: Quotas) -> None:
         self.quotas = quotas

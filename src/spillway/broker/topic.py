@@ -39,7 +39,7 @@ class PropertyAccess:
         return message
 
     def merge(self, message: Message, overlay: Overlay) -> Message:
-        """With the properties that were changed since it was sent among its own, where rules can see them."""
+        """The message with the properties that were changed since it was sent, where rules can see them."""
         return message
 
 
@@ -108,7 +108,7 @@ class Subscription(Queue):
             self._copy(copy.message, number, overlay, group, decided)
 
     def _seed_for(self, rule: CompiledRule, number: int) -> bytes:
-        """For newid(): never the same for two copies, in this life or another."""
+        """The seed of newid(): never the same for two copies, in this life or another."""
         return self.tokens.next() + b"%d %d " % (self.entity_id, number) + rule.rule.name.encode("utf-8", "replace")
 
     def _copy(
@@ -237,7 +237,7 @@ class Topic(Entity):
         self.correlation_count = 0
 
     def count_rules(self, rules: RuleList, by: int) -> None:
-        """All of a subscription that comes (1) or goes (-1)."""
+        """Counts all rules of a subscription that comes (1) or goes (-1)."""
         self.sql_count += by * rules.sql_count
         self.correlation_count += by * rules.correlation_count
 
@@ -305,7 +305,7 @@ class Topic(Entity):
         return owed
 
     def activate(self, stored: StoredMessage, decided: Decided) -> None:
-        """Its time has come: published by `serve`, in this turn or one to come."""
+        """The time of a scheduled message has come: `serve` publishes it, in this turn or one to come."""
         self.backlog.append(stored)
         decided.mark_ready(self)
 
@@ -326,7 +326,7 @@ class Topic(Entity):
             self.loads.suspended.resume(decided)
 
     def evict_backlog(self) -> None:
-        """They are in the store, and read again."""
+        """Messages that wait to be published leave memory: they are in the store, and read again."""
         self.backlog.clear()
         self.publication = None
 

@@ -64,11 +64,11 @@ class Window:
         return self.cold_upto > self.upto or len(self.resident) > 0 or len(self.returned_numbers) > 0
 
     def begin_cold(self, last_sequence_number: int) -> None:
-        """At start: whatever there is, is in the store."""
+        """The window at start: whatever there is, is in the store."""
         self.cold_upto = last_sequence_number
 
     def restart(self, last_sequence_number: int) -> None:
-        """Nothing of it is in memory or locked any more: all that waits is in the store."""
+        """The window becomes cold: no message is in memory or locked, all that waits is in the store."""
         self.clear()
         self.upto = 0
         self.cold_upto = last_sequence_number
@@ -147,7 +147,7 @@ class Window:
         heapq.heappush(self.returned, sequence_number)
 
     def is_waiting(self, sequence_number: int) -> bool:
-        """Waiting here, in the store only, or returned: not locked and not gone."""
+        """Whether a message waits: here, in the store only, or returned; it is neither locked nor gone."""
         return (
             sequence_number > self.upto or sequence_number in self.resident or sequence_number in self.returned_numbers
         )

@@ -418,7 +418,7 @@ class Receiver(LinkEnd):
 
     def sweep(self, now_s: float) -> None:
         if self._asked_early and now_s >= self._answer_due_s:
-            self._give_up_early()
+            self._abandon_early()
         while self._settling:
             delivery_id, settling = next(iter(self._settling.items()))  # oldest first
             if settling.deadline_s > now_s:
@@ -427,7 +427,7 @@ class Receiver(LinkEnd):
             overdue = OperationTimeout(f"settling on {self.label}: no answer within {self.timeout_s:g} s")
             _fail(settling, delivery_id, overdue)
 
-    def _give_up_early(self) -> None:
+    def _abandon_early(self) -> None:
         if not self.attached.done():
             self.end(OperationTimeout(f"the service does not answer the attach to {self.label}"))
         elif self._drain is not None and not self._drain.done():

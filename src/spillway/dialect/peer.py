@@ -208,7 +208,7 @@ class Peer:
                 assert isinstance(user, ClientReceiver), "settlements are receivers'"
                 user.echo(effect, now_ms)
                 return True
-            return self._perform_for_link(user, effect, now_ms)
+            return self._dispatch_to_link(user, effect, now_ms)
         except Exception:
             self._break()
             raise
@@ -457,7 +457,7 @@ class Peer:
 
     # -- effects ----------------------------------------------------------------------------------------------------
 
-    def _perform_for_link(self, user: PeerLink, effect: Effect, now_ms: int) -> bool:
+    def _dispatch_to_link(self, user: PeerLink, effect: Effect, now_ms: int) -> bool:
         """What concerns the link itself, not one of its messages."""
         if isinstance(effect, Drained):
             assert isinstance(user, ClientReceiver), "credit is drained from receivers"

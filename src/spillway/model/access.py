@@ -46,7 +46,7 @@ class AccessRule:
         return [key for key in (self.primary_key, self.secondary_key) if key]
 
     def has_key(self, key: str) -> bool:
-        """Whether it is one of the two, in a time that does not tell how nearly."""
+        """Whether a key is one of the two, in a time that does not tell how nearly."""
         given = key.encode("utf-8", "surrogatepass")
         is_primary = hmac.compare_digest(self.primary_key.encode(), given)
         is_secondary = hmac.compare_digest(self.secondary_key.encode(), given)
@@ -162,7 +162,7 @@ def access_rules_problem(rules: list[AccessRule]) -> str | None:
 
 
 def access_changes(before: list[AccessRule], after: list[AccessRule]) -> list[str]:
-    """For whoever keeps watch: what happened to the rules of one scope, without a key."""
+    """What happened to the rules of one scope, for the audit: without a key."""
     old = {rule.name.lower(): rule for rule in before}
     new = {rule.name.lower(): rule for rule in after}
     changes = [f"rule {rule.name} removed" for name, rule in old.items() if name not in new]
@@ -213,7 +213,7 @@ class AccessBook:
         return self.by_secret.get(_secret(name, key), {})
 
     def put(self, scope: str, rules: list[AccessRule]) -> None:
-        """From now on the scope has these rules and no others."""
+        """The scope has these rules and no others from now on."""
         before = self.by_scope.pop(scope, None)
         if before is not None:
             self._unregister(scope, before)

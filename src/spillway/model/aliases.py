@@ -44,7 +44,7 @@ class Aliases:
 
 
 def read_aliases(properties: dict[str, object]) -> Aliases:
-    """From application properties by name. `Malformed` if it can go nowhere."""
+    """Aliases out of application properties by name. `Malformed` if the message can go nowhere."""
     path = _text_of(properties, PATH)
     if path is None or not path.strip("/"):
         raise Malformed(PATH_MISSING, f"The message has no property '{PATH}' that says where it belongs.")

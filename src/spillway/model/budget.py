@@ -15,7 +15,7 @@ from spillway.model.quotas import Quotas
 
 
 class Budget:
-    """Of the process, or of a namespace in it."""
+    """The memory budget of the process, or of a namespace in it."""
 
     def __init__(self, bytes_max: int, parent: "Budget | None" = None) -> None:
         self.bytes_max = bytes_max
@@ -70,7 +70,7 @@ class Budget:
 
 
 class Account:
-    """Of one connection. `is_over`: it holds too much and is to be ended; `why` says so to its client."""
+    """The account of one connection. `is_over`: it holds too much and is to be ended; `why` says so to its client."""
 
     def __init__(self, budget: Budget, bytes_max: int) -> None:
         self.budget = budget
@@ -133,6 +133,6 @@ def connection_bytes_max(budget: Budget) -> int:
 
 
 def lone_account() -> Account:
-    """For a connection that shares with nobody: tests, and tools that serve one client."""
+    """An account of a connection that shares with nobody: tests, and tools that serve one client."""
     budget = process_budget(Quotas())
     return Account(budget, connection_bytes_max(budget))

@@ -111,7 +111,7 @@ def statuses_of(kind: str) -> tuple[str, ...]:
 
 
 def parse_setting_ms(text: str) -> int:
-    """Of an entity's setting: above zero, `FOR_EVER_MS` for the longest. ValueError where it is none."""
+    """The duration of an entity's setting: above zero, `FOR_EVER_MS` for the longest. ValueError where it is none."""
     total_ms = parse_duration_ms(text)
     if total_ms <= 0:  # zero would be taken for for ever
         raise ValueError(text)
@@ -193,7 +193,7 @@ class EntitySettings:
         self.duplicates_since_ms = other.duplicates_since_ms
 
     def to_json(self) -> str:
-        """With the rules, for who makes a copy of all of it."""
+        """The settings with the rules, for a copy of all of them."""
         return (
             self.to_json_without_rules()[:-1] + ', "rules": [' + ", ".join([one.to_json() for one in self.rules]) + "]}"
         )

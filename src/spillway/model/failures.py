@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 
 class Blame(enum.Enum):
-    """Whose an error is."""
+    """The one to blame for an error."""
 
     MESSAGE = "message"  # nobody would take this one, whatever becomes of others
     CALLER = "caller"  # the client is set up wrongly: its key, its arguments
@@ -35,7 +35,7 @@ class Failure(NamedTuple):
 
     @property
     def counts_against_entity(self) -> bool:
-        """Whether it starts the failover timer (contract D3, D5 to D7)."""
+        """Whether the failure starts the failover timer (contract D3, D5 to D7)."""
         return not self.is_busy and self.blame in (Blame.ENTITY, Blame.NAMESPACE, Blame.WAY)
 
 

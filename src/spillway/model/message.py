@@ -66,7 +66,7 @@ class Message:
         self.is_ping = False  # contract F1, F2: answered, never stored
 
     def packed_flags(self) -> int:
-        """In one byte: durable in two bits of it, the lower one for true, where stores before this version had it."""
+        """The flags in one byte: durable in two bits of it, the lower one for true, where stores before this had it."""
         durable = 0b1 if self.durable == SAID_TRUE else 0b1_0000 if self.durable == SAID_FALSE else 0
         scheduled = 0b1000_0000 if self.was_scheduled else 0
         return durable | self.message_id_type << 1 | self.first_acquirer << 5 | scheduled
@@ -178,7 +178,7 @@ class Overlay:
         self.properties_bytes = 0
 
     def changes_nothing(self) -> bool:
-        """Of what a receiver sees."""
+        """Whether the overlay changes nothing of what a receiver sees."""
         return (
             not self.properties
             and self.dead_letter_reason is None

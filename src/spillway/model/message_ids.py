@@ -47,10 +47,10 @@ def pack_id(digest: bytes, place: int) -> bytes:
 
 
 def place_at(ids: bytes | bytearray, at: int) -> int:
-    """Of the id that begins at this byte."""
+    """The place of the id that begins at this byte: its number, and when it was accepted."""
     return int.from_bytes(ids[at + DIGEST_BYTES : at + ID_BYTES], "little")
 
 
 def number_at(ids: bytes | bytearray, at: int) -> int:
-    """Its number alone."""
+    """The number alone of the id that begins at this byte."""
     return int.from_bytes(ids[at + DIGEST_BYTES : at + DIGEST_BYTES + _NUMBER_BYTES], "little")

@@ -35,7 +35,7 @@ class Quotas:
         self.correlation_filters_per_topic: int = limits.CORRELATION_FILTERS_PER_TOPIC_MAX
 
     def value(self, name: str) -> int:
-        """By its name on the command line."""
+        """The value of a limit, by its name on the command line."""
         value = getattr(self, name.replace("-", "_"))
         assert isinstance(value, int), f"{name} is a number"
         return value

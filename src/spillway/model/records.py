@@ -150,7 +150,7 @@ class MessageIdSeen(Record):
 
 
 class MessageIdsIndexed(Record):
-    """From now on ids up to this number are looked up by their digest; the last of them was accepted then."""
+    """Ids up to this number are looked up by their digest from now on; the last of them was accepted then."""
 
     def __init__(self, entity_id: int, upto: int, accepted_ms: int) -> None:
         super().__init__()
@@ -359,7 +359,7 @@ class LoadSessionNames(Query):
 
 
 class LoadNumbers(Query):
-    """These messages, in any state, by sequence number; missing ones are left out."""
+    """Asks for messages by sequence number, in any state; missing ones are left out."""
 
     def __init__(self, entity_id: int, sequence_numbers: list[int], bytes_max: int) -> None:
         super().__init__(entity_id, len(sequence_numbers), bytes_max)
@@ -427,7 +427,7 @@ class LoadOldIds(Query):
 
 
 class LoadIndexedIds(Query):
-    """Those of these digests that are in the index. Answered in `Rows.ids`."""
+    """Asks which of these digests are in the index. Answered in `Rows.ids`."""
 
     def __init__(self, entity_id: int, digests: list[bytes]) -> None:
         super().__init__(entity_id, len(digests), 0)

@@ -66,7 +66,7 @@ class RuleValue:
 
 
 def rule_value(value: object) -> RuleValue:
-    """For values that arrive with a type of their own, from AMQP or a configuration file."""
+    """The rule's form of a value that arrives with a type of its own, from AMQP or a configuration file."""
     if isinstance(value, bool):
         return RuleValue(BOOLEAN, "true" if value else "false")
     if isinstance(value, str):

@@ -186,7 +186,7 @@ def rule_from_json(text: str) -> Rule:
 
 
 def unreadable_rule(name: str, problem: str) -> Rule:
-    """In the place of one that the store cannot read any more: nobody knows what it wanted."""
+    """A rule in the place of one that the store cannot read any more: nobody knows what it wanted."""
     rule = Rule(name, FalseFilter(), None, 0)
     rule.problem = problem
     return rule

@@ -20,7 +20,7 @@ _THIRD_BYTE_BITS: Final = 5  # of a character's number, which has 21
 
 
 def _digits_of(bit: int) -> bytes:
-    """For `bytes.translate`: whether the bit is set in a byte, as a binary digit."""
+    """A table for `bytes.translate`: whether the bit is set in a byte, as a binary digit."""
     return bytes([ord("1") if value >> bit & 1 else ord("0") for value in range(256)])
 
 
@@ -28,7 +28,7 @@ _DIGITS: Final = [_digits_of(bit) for bit in range(8)]
 
 
 class TextPlanes:
-    """Of one text, which is not empty."""
+    """The planes of one text, which is not empty."""
 
     def __init__(self, text: str) -> None:
         self.length = len(text)
@@ -91,7 +91,7 @@ class TextMemory:
         self.answers: dict[tuple[str, str, str], bool] = {}  # by text, pattern, escape character: whether LIKE
 
     def planes_of(self, text: str) -> TextPlanes:
-        """Those that were asked for last are there at once, also for a text that is long to be looked up."""
+        """The planes that were asked for last are there at once, also of a text that takes long to look up."""
         last = self.last
         if last is not None and text is self.last_text:
             return last

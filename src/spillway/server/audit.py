@@ -57,7 +57,7 @@ class AuditLog:
             self.write(logging.WARNING, self.refusals, "refused", where, what, self.known(rule), path, why)
 
     def known(self, names: str) -> str:
-        """Those that some rule has; one word for each that none has."""
+        """The names that some rule has; one word for each that none has."""
         if not names:
             return ""
         few = names.split(",", NAMES_MAX)[:NAMES_MAX]
@@ -79,7 +79,7 @@ class AuditLog:
 
 
 def quoted(value: str) -> str:
-    """On one line, whatever a client put into it; as it is where nothing in it can mislead."""
+    """A text on one line, whatever a client put into it; as it is where nothing in it can mislead."""
     text = value if len(value) <= SHOWN_CHARS_MAX else value[:SHOWN_CHARS_MAX] + "…"
     is_plain = text.isascii() and all(char.isalnum() or char in "-_.:,/$" for char in text)
     return text if is_plain else json.dumps(text)

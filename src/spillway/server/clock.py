@@ -142,7 +142,7 @@ class MovableClock:
         return self.real.wall_ms()
 
     def advance(self, by_ms: int) -> None:
-        """From now on it is later by this much. Who waits for a time must be told (`Pump.pass_time`)."""
+        """The clock is later by this much from now on. Whoever waits for a time must be told (`Pump.pass_time`)."""
         assert by_ms >= 0, "time does not go back"
         self.ahead_ms += by_ms
 

@@ -58,7 +58,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def account(self) -> Account:
-        """Who pays for what is held for this client."""
+        """The account that pays for what is held for this client."""
         return self.peer.account
 
     # -- what the transport says --------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class ClientConnection(asyncio.Protocol):
             self.count_frames(per_second)
 
     def count_frames(self, per_second: int) -> None:
-        """Who sends more is read no faster: what is too much waits in its socket, and what was read of it here."""
+        """A client that sends more is read no faster: what is too much waits in its socket, and what was read, here."""
         now_ms = self.pump.clock.real_ms()
         if now_ms - self.counted_ms >= 1_000:
             self.counted_ms = now_ms
@@ -136,7 +136,7 @@ class ClientConnection(asyncio.Protocol):
         self.pump.mark_dirty(self)
 
     def read_what_came(self) -> None:
-        """Its last words: they were received, and are heard before it is forgotten."""
+        """The last words of a client: they were received, and are heard before it is unregistered."""
         try:
             self.peer.receive(b"", self.pump.clock.real_ms())
         except Exception as error:
@@ -199,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
         self.pump.mark_dirty(self)
 
     def tell_overdrawn(self, waiting: int) -> None:
-        """It is closed; who has much to read is not waited for."""
+        """The connection is closed; a client that has much to read is not waited for."""
         if not self.is_end_told:
             self.is_end_told = True
             log.warning("namespace=%s client=%s makes the broker hold too much: closed", self.pump.name, self.where)
@@ -251,7 +251,7 @@ class ClientConnection(asyncio.Protocol):
         return self.peer.is_authorised or self.is_lost
 
     def reject(self, error: BrokerError | None) -> None:
-        """Told why if there is time for it, cut off if not (`error` is None)."""
+        """The client is told why if there is time for it, cut off if not (`error` is None)."""
         if error is None:
             self.abort()
             return

@@ -81,7 +81,7 @@ class KeyWatch:
             self.looks_since = 0
 
     def follow(self, every_s: float, tell: Callable[[list[AccessRule]], None]) -> None:
-        """From now on, until `stop`. `tell` is called in the thread."""
+        """Watches from now on, until `stop`. `tell` is called in the thread."""
 
         def run() -> None:
             while not self.stopping.wait(every_s):
@@ -96,5 +96,5 @@ class KeyWatch:
         self.thread.start()
 
     def stop(self) -> None:
-        """It is not waited for: it may hang, and it writes nothing that is not whole."""
+        """The thread is not waited for: it may hang, and it writes nothing that is not whole."""
         self.stopping.set()

@@ -103,7 +103,7 @@ Http = Callable[[OpenStream, socket.socket | None], asyncio.Protocol]
 
 
 class Acceptor:
-    """What every arrival needs to know: who serves, and who is let in."""
+    """The acceptor of connections: what every arrival needs to know, who serves, and who is let in."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Acceptor:
         task.add_done_callback(self.tasks.discard)
 
     def amqp(self, raw: socket.socket | None, where: str, is_secret: bool) -> asyncio.Protocol:
-        """A client that speaks AMQP comes in, as a stranger; when the namespace is full, only to be told so."""
+        """A client that speaks AMQP comes in, unauthenticated; when the namespace is full, only to be told so."""
         is_full = len(self.pump.connections) - len(self.told_full) >= self.connections_max
         if is_full and len(self.told_full) >= TOLD_FULL_MAX:
             return RejectingProtocol()
@@ -146,7 +146,7 @@ class Acceptor:
         return connection
 
     def is_slow_enough(self, sock: socket.socket) -> bool:
-        """Whether its address has not connected too often in this second."""
+        """Whether the address of a socket has not connected too often in this second."""
         second = self.pump.clock.real_ms() // 1_000
         if second != self.second:
             self.second = second
@@ -186,7 +186,7 @@ class Acceptor:
         self.preauth.leave(connection)
 
     def sweep(self, now_ms: int) -> None:
-        """Who was told that there is no room has had time to hear it. JavaScript comes again only if it is cut off."""
+        """Clients that there is no room for have had time to hear it. JavaScript comes again only if it is cut off."""
         for connection in [each for each, deadline_ms in self.told_full.items() if deadline_ms <= now_ms]:
             del self.told_full[connection]
             connection.reject(None)
@@ -205,14 +205,14 @@ class Acceptor:
 
 
 class RejectingProtocol(asyncio.Protocol):
-    """Speaks something else: told what is spoken here [AMQP 1.0 section 2.2], and that is that."""
+    """A client that speaks something else: told what is spoken here [AMQP 1.0 section 2.2], and closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.write(OUR_HEADER)
 
     def data_received(self, data: bytes) -> None:
-        """Its first bytes are there, or it would not be here. Closing with them unread would reset our header away."""
+        """The first bytes are there: closing with them unread would reset our header away."""
         self.transport.close()
 
 
@@ -320,7 +320,7 @@ class Arrival:
         self.settle()
 
     def settle(self) -> None:
-        """No longer ours to watch."""
+        """The socket is no longer ours to watch."""
         self.is_admitted = True
         self.acceptor.preauth.leave(self)
 

@@ -191,7 +191,7 @@ class NamespaceServer:
     # -- shared access rules ----------------------------------------------------------------------------------------
 
     def set_rules(self, rules: list[AccessRule], who: str) -> None:
-        """From now on the namespace itself has these. `who` is the rule, or whatever else, that wanted it so."""
+        """The namespace itself has these rules from now on. `who` is the rule, or whatever else, that wanted it so."""
         for change in access_changes(self.rights.book.of(NAMESPACE_SCOPE), rules):
             self.audit.done("", "access rules", who, "", change)
         self.rights.book.put(NAMESPACE_SCOPE, rules)
@@ -224,7 +224,7 @@ class NamespaceServer:
             listener.start()
 
     async def ensure_entity(self, kind: str, path: str, settings: EntitySettings | None) -> None:
-        """One that is missing is made. One that is there keeps its messages, and is changed to what is given.
+        """An entity that is missing is made. One that is there keeps its messages, and is changed to what is given.
 
         Settings without rules say nothing about a subscription's rules: those it has stay.
         """
@@ -245,7 +245,7 @@ class NamespaceServer:
                 raise answer.error
 
     def _changes(self, found: Entity, settings: EntitySettings) -> list[Callable[[int], Request]]:
-        """In one turn: no message is published between a rule that goes and the one that takes its place."""
+        """Rules change in one turn: no message is published between one that goes and the one that takes its place."""
         path = found.path
         requests: list[Callable[[int], Request]] = []
         wanted = _copy_of(settings)
@@ -300,7 +300,7 @@ class NamespaceServer:
 
     @property
     def is_failed(self) -> bool:
-        """Its store has failed: nothing of it is served any more."""
+        """The store of the namespace has failed: nothing of it is served any more."""
         return self.pump.is_failed
 
     def abandon(self) -> None:

@@ -1,4 +1,4 @@
-"""The lobby: connections that have not yet shown a right to be here, bounded in number and in time.
+"""The pre-auth limiter: connections that have not yet shown a right to be here, bounded in number and in time.
 
 A socket may be silent for `HEADER_TIMEOUT_MS` and unauthorised for `TOKEN_TIMEOUT_MS` (Azure's 20 s rule). When there
 are too many of them the oldest goes: a real client shows its token within milliseconds, so it is the flood that
@@ -19,13 +19,13 @@ NO_TOKEN_TEXT: Final = (
 class PendingConnection(Protocol):
     @property
     def is_admitted(self) -> bool:
-        """No longer a stranger (or gone already)."""
+        """Whether the connection is authenticated by now (or gone already)."""
 
     def reject(self, error: BrokerError | None) -> None: ...
 
 
 class PreauthLimiter:
-    """Rows in order of arrival and so in order of deadline: sweeping looks at those due and at no other."""
+    """Pending connections in order of arrival and so in order of deadline: a sweep checks those due and no other."""
 
     def __init__(self, pending_max: int = limits.PENDING_CONNECTIONS_MAX) -> None:
         self.pending_max = pending_max
@@ -45,7 +45,7 @@ class PreauthLimiter:
         self.make_room()
 
     def leave(self, pending: PendingConnection) -> None:
-        """Known, or gone: who is remembered here keeps everything it ever opened in memory."""
+        """A connection is authenticated, or gone: one that stays here keeps everything it ever opened in memory."""
         self.silent.pop(pending, None)
         self.unauthenticated.pop(pending, None)
         self.leaving.pop(pending, None)
@@ -72,14 +72,14 @@ class PreauthLimiter:
             self.leaving[pending] = now_ms + limits.HEADER_TIMEOUT_MS
 
     def clear_silent(self) -> None:
-        """On the way out: who has said nothing needs no goodbye."""
+        """Rejects the silent ones on the way out: they need no goodbye."""
         for pending in list(self.silent):  # who leaves takes itself out
             pending.reject(None)
         self.silent.clear()
 
 
 def due(row: dict[PendingConnection, int], now_ms: int) -> list[PendingConnection]:
-    """Take out those whose time is up; those that are welcome meanwhile just leave."""
+    """Pop the connections whose time is up; those that were admitted meanwhile just leave."""
     late: list[PendingConnection] = []
     for pending, deadline_ms in row.items():
         if deadline_ms > now_ms:

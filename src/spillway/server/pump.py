@@ -122,7 +122,7 @@ class Pumped(Protocol):
 
     @property
     def is_slowed(self) -> bool:
-        """It has sent too many frames: what came of it is read later."""
+        """The client has sent too many frames: what came of it is read later."""
 
     def write(self, parts: list[bytes]) -> None: ...
     def close_when_written(self) -> None: ...
@@ -194,7 +194,7 @@ class Pump:
         self.tick()
 
     def post(self, callback: Callable[[], None]) -> None:
-        """From the journal's thread to the loop's."""
+        """Hands a call from the journal's thread to the loop's."""
         self.loop.call_soon_threadsafe(callback)
 
     # -- the line -------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ class Pump:
             self.release(effects, self.clock.real_ms())
 
     def submit(self, turn: Turn, effects: list[Effect]) -> None:
-        """These effects wait for it, and so does whatever is said after it."""
+        """Submits a turn. These effects wait for it, and so does whatever is said after it."""
         self.last_ticket += 1
         self.waiting.append(PendingEffects(self.last_ticket, effects))
         self.journal.submit(turn, self.last_ticket)
@@ -369,7 +369,7 @@ class Pump:
                 self.requeue(effect, connection)
 
     def answer_inside(self, effect: Effect) -> None:
-        """For nobody on a socket: for a caller in this process, for the operator, or for a link that has gone."""
+        """An effect for nobody on a socket: for a caller in this process, the operator, or a link that has gone."""
         if isinstance(effect, Answer):
             future = self.asked.pop(effect.to, None)
             if future is not None and not future.done():
@@ -385,7 +385,7 @@ class Pump:
             self.requeue(effect, None)
 
     def requeue(self, effect: Effect, connection: Pumped | None) -> None:
-        """It could not be said: back to the core, or it was no word but the end of the connection."""
+        """An effect could not be dispatched: back to the core, or it was the end of the connection."""
         if isinstance(effect, Deliver) and effect.lock_token:
             self.own_commands.append(Undelivered(effect.path, effect.lock_token))
             self.wake()

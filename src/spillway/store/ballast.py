@@ -17,7 +17,7 @@ FREE_BYTES_MIN: Final = 2 * limits.DISK_RESERVE_BYTES  # it is not made where th
 
 
 class Ballast:
-    """Beside a journal. `size_bytes` is what it holds now."""
+    """The ballast beside a journal. `size_bytes` is what it holds now."""
 
     def __init__(self, path: Path, wanted_bytes: int = limits.DISK_BALLAST_BYTES) -> None:
         self.path = path
@@ -25,7 +25,7 @@ class Ballast:
         self.size_bytes = _held_bytes(path)
 
     def allocate(self, free_bytes: int) -> None:
-        """Make it, if there is space enough for it."""
+        """Allocate the ballast, if there is space enough for it."""
         if self.size_bytes >= self.wanted_bytes or free_bytes < FREE_BYTES_MIN + self.wanted_bytes:
             return
         try:
@@ -44,7 +44,7 @@ class Ballast:
         self.size_bytes = _held_bytes(self.path)
 
     def shrink(self) -> None:
-        """For the time when nobody serves: the log is empty then, and the next start needs little."""
+        """Shrinks the ballast for when nobody serves: the log is empty then, and the next start needs little."""
         if self.size_bytes > KEPT_BYTES:
             try:
                 file = open_own(self.path, os.O_WRONLY)
@@ -57,7 +57,7 @@ class Ballast:
             self.size_bytes = _held_bytes(self.path)
 
     def release(self) -> bool:
-        """Whether there was any."""
+        """Release the ballast; whether there was any."""
         held = _held_bytes(self.path) > 0
         self.size_bytes = 0
         try:

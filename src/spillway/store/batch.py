@@ -129,7 +129,7 @@ class Batch:
         self.session_gone[place] = self.session_gone.get(place, 0) + 1
 
     def session_changes(self) -> dict[tuple[int, str], tuple[int, int, int]]:
-        """By entity and session: how many active messages went, how many came, and the first number that came."""
+        """How many active messages went, how many came, and the first number that came, by entity and session."""
         changes: dict[tuple[int, str], tuple[int, int, int]] = {}
         for place, count in self.session_gone.items():
             changes[place] = (count, 0, 0)

@@ -23,19 +23,19 @@ SHARED_BYTES_MIN: Final = 512
 
 
 def body_id_of(number: int) -> int:
-    """Its number and a check over it: a reference with a flipped bit leads nowhere, never to another body."""
+    """The number of a body and a check over it: a reference with a flipped bit leads nowhere, never to another body."""
     return number << CHECK_BITS | crc32(number.to_bytes(8, "little")) & (1 << CHECK_BITS) - 1
 
 
 def read_body(cursor: apsw.Cursor, body_id: int) -> object:
-    """Its bytes; None if it is not there."""
+    """The bytes of a body; None if it is not there."""
     for (raw,) in fetch(cursor, "select_body", (body_id,)):
         return raw
     return None
 
 
 class Bodies:
-    """Of one open file. `last_number` is remembered with the clock: numbers are never used again."""
+    """The bodies of one open file. `last_number` is remembered with the clock: numbers are never used again."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection

@@ -213,7 +213,7 @@ def _number(connection: apsw.Connection, statement: str, bounds: tuple[int, ...]
 
 
 def _mended(reads: list[EntityRead]) -> dict[int, EntityPut]:
-    """By entity id, what damaged rows must have said: a queue and its dead-letter queue have the same settings."""
+    """What damaged rows must have said, by entity id: a queue and its dead-letter queue have the same settings."""
     sound = {read.put.entity_id: read.put for read in reads if read.is_put_sound}
     ids = {entity_key(put.path): put.entity_id for put in sound.values()}
     letters = {put.parent_id: put for put in sound.values() if put.kind == DEAD_LETTER_QUEUE}
@@ -250,7 +250,7 @@ def _mend_numbers(connection: apsw.Connection, read: EntityRead, found: Catalogu
 
 
 def count_anew(connection: apsw.Connection, entity_id: int, said: Counters) -> Counters:
-    """Of the rows it has: its time goes with their number. No number is given out twice."""
+    """Counters made of an entity's rows: the time it takes goes with their number. No number is given out twice."""
     bounds = (row_key(entity_id, 0), row_key(entity_id, SEQUENCE_MASK))
     ((active, active_bytes),) = fetch(connection.cursor(), "weigh_messages", bounds)
     ((*inactive, inactive_bytes),) = fetch(connection.cursor(), "weigh_parked", bounds)

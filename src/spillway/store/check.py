@@ -86,7 +86,7 @@ def _findings(connection: apsw.Connection, apart: SetApart) -> Iterator[str]:
 
 
 def _rule_findings(entity: EntityRow) -> Iterator[str]:
-    """Those that were set apart at a start are said until they are removed; those found now are said with the rows."""
+    """Rules that were set apart at a start are said until they are removed; those found now are said with the rows."""
     for rule in entity.rules:
         problem = rule.problem
         try:

@@ -184,7 +184,7 @@ class Database:
         return Batch(self._pop)
 
     def _pop(self, key: int) -> StoredMessage | DamagedRow | None:
-        """For a batch, which gives up this place and may put the message to another."""
+        """A message for a batch, which gives up this place and may put the message to another."""
         columns = self._columns(key)
         if columns is None:
             return None
@@ -280,7 +280,7 @@ class Database:
             self.clock_ms, self.last_entity_id, self.last_body_number = now
 
     def _recount(self, entity_id: int) -> None:
-        """Its counters are made of its rows; the broker has lost count of them (broker.incidents)."""
+        """Counters of an entity are made of its rows; the broker has lost count of them (broker.incidents)."""
         row = read_entity(self.connection, entity_id)
         if row is None:
             return

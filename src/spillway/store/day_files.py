@@ -77,7 +77,7 @@ class DayFile:
         self._write(self._packer.pack(rows))
 
     def sync(self) -> None:
-        """All of it is on the disk."""
+        """The whole file is on the disk."""
         self._write(self._packer.finish())
         os.fsync(self._file)
         self._close()
@@ -103,7 +103,7 @@ class DayFile:
 
 
 class DaysInMemory:
-    """For the journal that forgets: packed as on disk, and the last month of them only."""
+    """Sealed days of the journal in memory: packed as on disk, and the last month of them only."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace

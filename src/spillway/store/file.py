@@ -96,7 +96,7 @@ def open_beside(path: Path, synchronous: str) -> apsw.Connection:
 
 
 def is_disk_full(path: Path) -> bool:
-    """To the last byte, or nearly: what SQLite then says is not always that."""
+    """Whether the disk is full to the last byte, or nearly: what SQLite then says is not always that."""
     try:
         found = os.statvfs(path.parent)
     except OSError:
@@ -111,7 +111,7 @@ def _tighten(path: Path) -> None:
 
 
 def close_untouched(connection: apsw.Connection) -> None:
-    """Without the copying of the log that SQLite does at the last close."""
+    """Closes without the copying of the log that SQLite does at the last close."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.close(True)
 

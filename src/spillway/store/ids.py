@@ -98,7 +98,7 @@ def _put_indexed(cursor: apsw.Cursor, entity_id: int, upto: int, accepted_ms: in
 
 
 def read_rows(cursor: apsw.Cursor, entity_id: int, after: int, upto: int) -> Iterator[IdRow]:
-    """Of which the last id has a number above `after`, and up to `upto`."""
+    """Rows whose last id has a number above `after`, and up to `upto`."""
     bounds = (row_key(entity_id, after), row_key(entity_id, upto))
     for columns in each(cursor, "select_ids", bounds):
         yield IdRow(columns)
@@ -127,7 +127,7 @@ def write_ids(cursor: apsw.Cursor, batch: Batch) -> None:
 
 
 def _index(cursor: apsw.Cursor, record: MessageIdsIndexed) -> None:
-    """By digest in order: neighbours share a page."""
+    """Ids by digest in order: neighbours share a page."""
     entity_id = record.entity_id
     indexed_upto, _ = read_indexed(cursor, entity_id)
     rows: dict[bytes, tuple[object, ...]] = {}

@@ -12,7 +12,7 @@ from spillway.store.day_files import SealedDays
 
 
 class JournalListener(Protocol):
-    """Who is told. The pump, or a test."""
+    """The listener that hears of durable turns and loaded rows: the pump, or a test."""
 
     def on_durable(self, ticket: int) -> None:
         """Every turn up to and with this ticket will survive a power cut."""
@@ -46,7 +46,7 @@ class Journal(Protocol):
 
     @property
     def is_copying(self) -> bool:
-        """It puts its own things in order meanwhile: what nobody waits for is better submitted later."""
+        """Whether the journal puts its own things in order: what nobody waits for is better submitted later."""
 
     @property
     def free_bytes(self) -> int:

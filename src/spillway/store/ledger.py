@@ -55,7 +55,7 @@ def _proof(operations: int, units: int, size_bytes: int) -> int:
 
 
 def row_of_columns(columns: tuple[object, ...]) -> LedgerRow | None:
-    """None: it is damaged."""
+    """The row of the ledger; None: it is damaged."""
     minute, name, kind, operations, units, size_bytes, proof = columns
     entity = text_of(name)
     if not (
@@ -73,7 +73,7 @@ def row_of_columns(columns: tuple[object, ...]) -> LedgerRow | None:
 
 
 def key_of(columns: tuple[object, ...]) -> tuple[int, str, int] | None:
-    """Its place among the others, if that can be told."""
+    """The place of a row among the others, if that can be told."""
     minute, entity, kind = columns[0], text_of(columns[1]), columns[2]
     if isinstance(minute, int) and entity is not None and isinstance(kind, int):
         return minute, entity, kind
@@ -81,7 +81,7 @@ def key_of(columns: tuple[object, ...]) -> tuple[int, str, int] | None:
 
 
 class LedgerTable:
-    """Of one open file: what is in it, up to when it is sealed, and the day that is being sealed."""
+    """The ledger of one open file: what is in it, up to when it is sealed, and the day that is being sealed."""
 
     def __init__(self, connection: apsw.Connection, path: Path, files: DayFiles, apart: SetApart) -> None:
         self._apart = apart
@@ -210,7 +210,7 @@ class LedgerTable:
         self._apart.note("ledger", place, columns, reason)
 
     def _mark(self, before: int) -> None:
-        """From here on the files say what happened before, and the rows no more."""
+        """The day is sealed: from here on the files say what happened before, and the rows no more."""
         with self._connection:
             self._connection.execute(STATEMENTS["put_ledger_sealed"], (before,))
         self.sealed_before = before

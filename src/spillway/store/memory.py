@@ -85,7 +85,7 @@ class Ordered(Generic[Item]):
             self._items = [item for item in self._items if item in self._live]
 
     def starting(self, item: Item) -> Iterator[Item]:
-        """From this item on, in order."""
+        """Items from this one on, in order."""
         for index in range(bisect_left(self._items, item), len(self._items)):
             if self._items[index] in self._live:
                 yield self._items[index]

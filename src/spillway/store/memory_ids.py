@@ -18,7 +18,7 @@ from spillway.model.records import (
 
 
 class IdMemory:
-    """Of one entity. Every id is a row of its own."""
+    """The ids of one entity. Every id is a row of its own."""
 
     def __init__(self) -> None:
         self._log: list[bytes] = []  # packed, in the order they were accepted

@@ -56,7 +56,7 @@ def read_own(path: Path) -> bytes:
 
 
 def refuse_link(path: Path) -> None:
-    """For files that a library opens by name. One that is not there is no link."""
+    """Refuses links among files that a library opens by name. One that is not there is no link."""
     try:
         os.close(open_own(path, os.O_RDONLY))
     except FileNotFoundError:

@@ -84,7 +84,7 @@ def checksum_of(
 
 
 def columns_of(key: int, stored: StoredMessage, body_id: int | None = None) -> Columns:
-    """With `body_id`, the bytes are there and not in this row."""
+    """The columns of a message. With `body_id`, the bytes are there and not in this row."""
     overlay = None if stored.overlay is None else stored.overlay.pack()
     meta = stored.message.pack_meta()
     raw = stored.message.raw
@@ -134,7 +134,7 @@ class DamagedRow:
 
     @property
     def session_id(self) -> str | None:
-        """As far as it can be told."""
+        """The session id of the row, as far as it can be told."""
         session_id = self.columns[7]
         return session_id if isinstance(session_id, str) else None
 

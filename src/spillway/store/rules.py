@@ -125,7 +125,7 @@ def stand_in(read: RuleRead, others: list[RuleRow]) -> RuleRow:
 
 
 def rules_of(connection: apsw.Connection, entity_id: int) -> list[RuleRow]:
-    """Of one entity, while the store is open."""
+    """The rules of one entity, while the store is open."""
     rows: list[RuleRow] = []
     damaged: list[RuleRead] = []
     for columns in fetch(connection.cursor(), "select_rules_of", (entity_id,)):

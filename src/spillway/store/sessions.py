@@ -98,7 +98,7 @@ def _put(
 
 
 def count_session(cursor: apsw.Cursor, entity_id: int, session_id: str) -> tuple[int, int]:
-    """How many active messages it has, and the number of the first."""
+    """How many active messages a session has, and the number of the first."""
     ((count, key),) = cursor.execute(STATEMENTS["count_session"], (entity_id, session_id)).fetchall()
     assert isinstance(count, int) and isinstance(key, int), "SQLite counts in numbers"
     return count, sequence_number_of(key)
@@ -113,7 +113,7 @@ def note_session(session: StoredSession, apart: SetApart, paths: dict[int, str])
 
 
 def _mend(cursor: apsw.Cursor, session: StoredSession, apart: SetApart, paths: dict[int, str]) -> None:
-    """By the writer, in the transaction under way or in one of its own."""
+    """Called by the writer, in the transaction under way or in one of its own."""
     note_session(session, apart, paths)
     name = session.columns[1]
     if session.session_id is None or session.entity_id < 0:

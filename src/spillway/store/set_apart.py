@@ -44,7 +44,7 @@ COLUMNS: Final = {
 
 
 class SetApart:
-    """Of one journal. Without a path nothing is kept: for who only looks."""
+    """Rows of one journal that were set apart. Without a path nothing is kept: for a check that only reads."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path

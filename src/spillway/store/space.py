@@ -30,7 +30,7 @@ def room_bytes(free_bytes: int, wal_bytes: int, free_page_bytes: int, log_bytes_
 
 
 class Space:
-    """Of one journal. Each number is written by one thread only, so that nothing is locked."""
+    """The space of one journal. Each number is written by one thread only, so that nothing is locked."""
 
     def __init__(self, path: Path, ballast: Ballast | None, log_bytes_max: int) -> None:
         self.path = path

@@ -100,7 +100,7 @@ class SqliteJournal:
         return catalogue
 
     def _open(self) -> Database:
-        """Also on a full disk: with the space of the ballast, and without the file that SQLite would make."""
+        """Opens the file, on a full disk too: with the space of the ballast, or with the index of the log in memory."""
         ballast = self._space.ballast
         try:
             database = Database(self.path, self._synchronous, self._vfs, self.days)
@@ -319,7 +319,7 @@ class SqliteJournal:
         return time.monotonic() >= self._maintenance_paused_until
 
     def _at_leisure(self, database: Database, work: Callable[[Database], None]) -> None:
-        """What nobody waits for: without space it is left for a while."""
+        """Work that nobody waits for: without space it is left for a while."""
         try:
             work(database)
         except apsw.FullError as error:
@@ -355,14 +355,14 @@ class SqliteJournal:
         return database.wal_bytes >= self._space.log_bytes_max or self._space.growth_bytes >= GROWTH_BYTES_MAX
 
     def _on_copied(self) -> None:
-        """On the copier's thread."""
+        """Called on the copier's thread."""
         self._inbox.put((Copied(), 0, 0))
 
     def _note_space(self, database: Database) -> None:
         self._space.note(database.free_page_bytes(), database.growth_bytes(), self._durable_bytes)
 
     def _copy_log(self, database: Database) -> None:
-        """All of it, or what the copier has left of it."""
+        """Copies the whole log, or what the copier has left of it."""
         if self._copier is not None:
             self._copier.finish()
         database.checkpoint()

@@ -21,7 +21,7 @@ from spillway.model.rules import FilterError, SqlAction
 
 
 class Statement:
-    """One change."""
+    """A statement of an action: one change to a property."""
 
     def apply(self, changed: ChangedProperties) -> None:
         """May raise FilterError."""

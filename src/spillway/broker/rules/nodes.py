@@ -339,7 +339,7 @@ class IsNull(Predicate):
 
 
 class Exists(Predicate):
-    """Of a user property: it is there, even as null. Of a system property: it has a value."""
+    """EXISTS: a user property is there, even as null; a system property has a value."""
 
     def __init__(self, operand: Expression) -> None:
         self.operand = operand

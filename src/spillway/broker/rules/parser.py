@@ -112,7 +112,7 @@ class _Wrong(Exception):
 
 
 class _Parser:
-    """By recursive descent. `kind` is of the token that is next: a terminal's name, a word in small letters, a sign."""
+    """Recursive descent. `kind` is of the token that is next: a terminal's name, a word in small letters, a sign."""
 
     def __init__(self) -> None:
         self.kinds: list[str] = []
@@ -132,7 +132,7 @@ class _Parser:
         return found if self.kind == _END else None
 
     def refusal(self, what: str) -> ArgumentError:
-        """Of a text that was not taken: where it was left. What was expected there takes the grammar too long."""
+        """The refusal of a text, at the place where it was left. What was expected there takes the grammar too long."""
         if self.depth > NESTING_MAX:
             return _too_deep(what, "this one deeper")
         place = self.leaves[min(self.at, len(self.leaves) - 1)]

@@ -41,7 +41,7 @@ class BrokenRule(CompiledRule):
 
 
 class RuleList:
-    """In the order they are tried, which is that of their numbers. `rules` is the list of the subscription's settings.
+    """The rules in the order they are tried, which is that of their numbers. `rules` is the list of the settings.
 
     No step here but the first listing looks at all of them: there may be 100,000.
     """
@@ -86,7 +86,7 @@ class RuleList:
             insort(self.keys, rule.name.lower())
 
     def remove(self, rule: Rule) -> int:
-        """Where it was."""
+        """The place in the list where the rule was."""
         index = self._index_of(rule.number)
         del self.rules[index]
         del self.compiled[index]
@@ -109,7 +109,7 @@ class RuleList:
         return low
 
     def page(self, skip: int, top: int) -> list[Rule]:
-        """By name, as the service lists them."""
+        """The rules by name, as the service lists them."""
         if not self.is_sorted:
             self.keys = sorted(self.by_key)
             self.is_sorted = True

@@ -61,7 +61,7 @@ class Syntax:
 
 
 def syntax_error(line: int, column: int, token: str, details: str) -> ArgumentError:
-    """In the words that Azure begins with, and the place as it names it; columns count from 1."""
+    """The error in the words that Azure begins with, and the place as it names it; columns count from 1."""
     shown = token if len(token) <= 40 else token[:37] + "..."
     return ArgumentError(
         "There was an error parsing the SQL expression."

@@ -65,7 +65,7 @@ def _compare_others(operator: int, left: object, right: object) -> int:
 
 
 def _compare_texts(operator: int, left: str, right: str) -> int:
-    """By code points: case matters."""
+    """Texts are compared by code points: case matters."""
     if operator == EQUAL:
         is_so = left == right
     elif operator == NOT_EQUAL:

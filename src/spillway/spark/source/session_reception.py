@@ -74,7 +74,7 @@ class AcceptedSession:
         size = max(1, sum(len(message.raw) for message in messages) // len(messages))
         self.ask = max(1, min(RECEIVE_MAX, self.ask * 4, RECEIVE_BYTES // size))
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Nobody has seen a message of it."""
         self.first = self.last = None
 
@@ -319,7 +319,7 @@ class SessionReception:
                 released[receiver] += 1
         for session in self._interrupted:
             if released[session.receiver] >= session.count:
-                session.forget()
+                session.discard()
         if self._holding is not None:
             await self._holding.close_unseen(released)
 
