@@ -154,14 +154,15 @@ def spark_processes(root: int) -> dict[int, str]:
 MOVER = """
 import asyncio, json, sys, time
 from spillway.client import connect
-from spillway.syphon.move import MoveOptions, Share, move
+from spillway.syphon.move import MoveOptions, BacklogShare, move
 async def main(primary, secondary, shares):
     loop = asyncio.get_running_loop()
     line = sys.stdin.readline()
     async with await connect(primary) as one, await connect(secondary) as two:
         while line:
             cpu = time.process_time()
-            moved = await move(one, two, [Share(path, json.loads(line)) for path in shares], MoveOptions(idle_s=0.5))
+            wanted = [BacklogShare(path, json.loads(line)) for path in shares]
+            moved = await move(one, two, wanted, MoveOptions(idle_s=0.5))
             if moved.error is not None:
                 raise moved.error
             count = moved.outcomes.total("moved")

@@ -28,13 +28,13 @@ BESIDE = {
     "reads a message": "messages.* requests.SendRequest.content aliases._encoded_bytes aliases.is_surely_small "
     "aliases._size_at_most",
     "reads an error": "failures.is_* failures.condition_of",
-    "reads a state": "failover.Machine.is_away sender.MessageSender._check_open namespace.Namespace.check_open",
+    "reads a state": "failover.Machine.is_away sender.MessageSender._check_open namespace.FactoryNamespace.check_open",
     "holds what was decided": "*.__init__ failover.Machine._become requests.SendRequest.note",
     "writes one part of the backlog's message": "aliases._*",
-    "bounds": "deadlines.* in_flight.* plan.Plan.*until_s plan.Plan.is_fair "
+    "bounds": "deadlines.* in_flight.* plan.SendPlan.*until_s plan.SendPlan.is_fair "
     "delivery.Delivery._plan requests.SendRequest.size_bytes",
     "waits": "delivery.Delivery._wait",
-    "tells": "watch.Watch.follow watch.Watch.wake events.*",
+    "tells": "watch.PrimaryWatch.follow watch.PrimaryWatch.wake events.*",
     "has a sender or a watch at hand": "delivery.Delivery.pool delivery.Delivery._begin_watch pairing.Pairing.watch "
     "pools.* pool.SenderPool._acquire pool.SenderPool._make pool.SenderPool._release pool.PooledSender.* shutdown.*",
 }
@@ -116,7 +116,7 @@ async def test_a_message_that_fails_over_its_entity_takes_few_hops_through_few_f
         faults.clear()
         assert (pair.primary.counters["failed-over"], pair.primary.counters["diverted"]) == (1, 1)
     assert [told(stack)[0] for stack in walk.stacks] == ["sender.MessageSender.send_messages"] * 2
-    assert {"failures.FailoverPolicy.judge", "failover.Machine.on_failure", "plan.Plan.after_primary"} <= walk.hops
+    assert {"failures.FailoverPolicy.judge", "failover.Machine.on_failure", "plan.SendPlan.after_primary"} <= walk.hops
     assert {"failover.Machine.route", "aliases.for_backlog", "backlog.Rotation.choose"} <= walk.hops
     check_few(walk)
 

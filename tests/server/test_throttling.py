@@ -99,7 +99,7 @@ pieces = [bytes(1_000) for _ in range(100_000)]
 kept = pieces[-1]
 held = memory.resident_bytes()
 del pieces
-memory.give_back_free()
+memory.release_free()
 print(before, held, memory.resident_bytes())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -279,11 +279,11 @@ def test_a_missing_backlog_queue_is_an_error_that_says_so(namespaces: Namespaces
 PROGRAM = """
 import asyncio, sys
 from spillway.client import connect
-from spillway.syphon.move import MoveOptions, Share, move
+from spillway.syphon.move import MoveOptions, BacklogShare, move
 
 async def main():
     async with await connect(sys.argv[1]) as primary, await connect(sys.argv[2]) as secondary:
-        await move(primary, secondary, [Share(sys.argv[3])], MoveOptions(idle_s=0.2))
+        await move(primary, secondary, [BacklogShare(sys.argv[3])], MoveOptions(idle_s=0.2))
 
 asyncio.run(main())
 """
