@@ -16,7 +16,7 @@ COMPILED := build/compiled/.ready
 
 HOT_ROOMS := model amqp dialect broker
 PACKAGE_FILES := $(shell find src/spillway -name '*.py' -o -name '*.sql' -o -name '*.css' 2>/dev/null)
-HOT_TESTS := $(wildcard $(HOT_ROOMS:%=tests/%))
+HOT_TESTS := $(wildcard $(HOT_ROOMS:%=tests/%)) tests/store/test_turn_codec.py tests/store/test_batch.py tests/contract/test_journals_at_random.py
 
 # make test PYTEST_ARGS="-x -k lock"
 PYTEST_ARGS ?=
@@ -38,7 +38,7 @@ PLAY ?= 1
 MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost scorecard killtest sim attack spark-kills airflow long-batch lake-year spark-month powercut lab-soak field week callers load neighbours clean
+.PHONY: help demo test test-python test-spark test-spark-session test-spark-processes test-compiled lint format serve bench bench-paired bench-spark bench-capture bench-cost growth scorecard killtest sim attack spark-kills airflow long-batch lake-year spark-month powercut lab-soak field week callers load neighbours clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -89,8 +89,11 @@ format: $(DEV) ## put the sources into the project's format
 serve: $(CORE) ## a broker on port 5672, data in ./spillway-data (SERVE_ARGS="...")
 	@$(BIN)/spillway serve $(SERVE_ARGS)
 
-bench: $(DEV) $(COMPILED) ## rates, CPU per message and latency, compiled and not, beside RabbitMQ where installed
+bench: $(DEV) $(COMPILED) ## rates, CPU per message and latency, compiled and not, beside RabbitMQ and Artemis where installed
 	@$(VENV_PYTHON) bench/run.py
+
+growth: $(DEV) $(COMPILED) ## what a message costs as sizes, queues, connections, depth, subscriptions, sessions and ids grow
+	@$(VENV_PYTHON) bench/growth.py
 
 bench-paired: $(DEV) $(COMPILED) ## what pairing costs, what callers see of an outage, how fast a backlog comes home
 	@$(VENV_PYTHON) bench/paired.py

@@ -26,6 +26,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 HOT_ROOMS = ("model", "amqp", "dialect", "broker")
+# Of the store, what is done for every message: encoding turns, netting them, and rows into messages.
+HOT_MODULES = ("store/answers.py", "store/batch.py", "store/changes.py", "store/rows.py", "store/turn_codec.py")
 # int, str and list subclasses with fields of their own: slower compiled than not. The grammar is lark's.
 UNCOMPILED = {"src/spillway/amqp/types.py", "src/spillway/broker/rules/grammar.py"}
 BUILDS = {"build", "build_ext", "bdist_wheel", "install"}
@@ -65,6 +67,7 @@ def hot_sources() -> list[str]:
         for path in sorted((ROOT / "src" / "spillway" / room).rglob("*.py"))
         if path.name != "__init__.py"
     ]
+    found += [f"src/spillway/{name}" for name in HOT_MODULES if (ROOT / "src" / "spillway" / name).is_file()]
     return [path for path in found if path not in UNCOMPILED]
 
 

@@ -1,4 +1,4 @@
-"""`make bench`: the broker, compiled and not, beside RabbitMQ where it is installed, interleaved in one run.
+"""`make bench`: the broker, compiled and not, beside RabbitMQ and Artemis where they are installed, in one run.
 
 On a shared machine only numbers of one run compare, and of those the CPU per message most: so every scenario is
 measured for every broker before the next repetition begins, and the medians are printed side by side. The load comes
@@ -8,6 +8,7 @@ from `amqpload`, a C client that costs about one microsecond a message; see benc
     bench/run.py --quick              one repetition, small counts: does it work, roughly how fast
     bench/run.py --only compiled,uncompiled --scenarios 1+1,w1
     bench/run.py --only compiled --beside before=../before/build/compiled    two versions in one run
+    bench/run.py --only compiled --beside plain=build/compiled,asyncio --scenarios 1+1,w1    two event loops in one run
     bench/run.py --only compiled --beside before=… --scenarios 1+1,8+8 --scale 0.25 --reps 40    by many short pairs
 """
 
@@ -36,6 +37,11 @@ COMPILED = ROOT / "build" / "compiled"
 SOURCES = ROOT / "src"
 RABBIT_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 RABBIT_PORT = 15673
+ARTEMIS = ROOT / "bench" / "artemis.sh"
+ARTEMIS_PORT = 15675
+# A Java machine compiles what runs often, while it runs: so many messages go through it before anything is measured.
+ARTEMIS_WARM_UP = 60_000
+ALL = ("compiled", "uncompiled", "rabbit-classic", "rabbit-quorum", "artemis")
 QUEUES = 9
 # A fast broker gets more messages, or its runs are too short for the 10 ms ticks of the CPU clock.
 OUR_SCALE = 3.0
@@ -87,6 +93,7 @@ class Target:
     options: list[str]
     fan_out: list[str]  # where the messages of a topic are sent to and received from
     scale: float = 1.0
+    warm_up: int = 0  # messages, once, before anything is measured
     results: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def median(self, scenario: str, *path: str) -> float | None:
@@ -110,12 +117,16 @@ def build_load_generator(directory: Path) -> Path:
     return program
 
 
-def start_ours(stack: ExitStack, directory: Path, name: str, python_path: Path) -> Target:
+def start_ours(stack: ExitStack, directory: Path, name: str, python_path: Path, loop: str = "") -> Target:
     """Receivers settle as the SDKs do: unsettled disposition, and the broker's answer is waited for (`--second`)."""
     config = directory / "fanout.json"
     config.write_text(json.dumps(fan_out_config()))
     broker = BrokerProcess(
-        directory / name, queues=[f"bench{number}" for number in range(QUEUES)], config=config, python_path=python_path
+        directory / name,
+        queues=[f"bench{number}" for number in range(QUEUES)],
+        config=config,
+        options=["--loop", loop] if loop else [],
+        python_path=python_path,
     )
     broker.start()
     stack.callback(broker.close)
@@ -124,11 +135,11 @@ def start_ours(stack: ExitStack, directory: Path, name: str, python_path: Path) 
     return Target(name, broker.port, broker.pid, [*options, "--address", "bench%d"], fan_out, OUR_SCALE)
 
 
-def fan_out_config() -> dict[str, Any]:
-    """A topic whose messages have a number n below 100 and g, 'g0' to 'g4': 25 subscriptions with an SQL filter and 25
-    with a correlation filter, of which each message matches five and five."""
+def fan_out_config(count: int = SUBSCRIPTIONS) -> dict[str, Any]:
+    """A topic whose messages have a number n below 100 and g, 'g0' to 'g4'. Half of its subscriptions have an SQL
+    filter, half a correlation filter. Each message matches a fifth of both, if there is a multiple of ten."""
     subscriptions = []
-    for number in range(SUBSCRIPTIONS):
+    for number in range(count):
         part = number % 5
         if number % 2 == 0:
             low = number // 2 % 5 * 20
@@ -158,6 +169,25 @@ def start_rabbit(stack: ExitStack, directory: Path) -> list[Target]:
     return targets
 
 
+def start_artemis(stack: ExitStack, directory: Path) -> Target:
+    """A private broker with a synced journal. It always settles as `first`, whatever a receiver asks for."""
+    home = str(directory / "artemis")
+    started = subprocess.run(
+        [str(ARTEMIS), "start", home, str(ARTEMIS_PORT)], check=True, capture_output=True, text=True, timeout=120
+    )
+    stack.callback(subprocess.run, [str(ARTEMIS), "stop", home], check=False, timeout=60)
+    options = ["--user", "bench", "--pass", "bench", "--address", "bench%d"]
+    fan_out = ["--send-address", "fan", "--address", "fan::f%d", "--numbers", "100"]
+    pid = int(started.stdout.split()[-1])
+    return Target("artemis", ARTEMIS_PORT, pid, options, fan_out, warm_up=ARTEMIS_WARM_UP)
+
+
+def artemis_version() -> str | None:
+    """None where it is not to be had, or where there is no Java to run it."""
+    asked = subprocess.run([str(ARTEMIS), "version"], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or None if shutil.which("java") else None
+
+
 def start_targets(stack: ExitStack, directory: Path, compiled: Path, only: set[str], beside: list[str]) -> list[Target]:
     """Those asked for and present; what is missing is said, in one line each."""
     targets = []
@@ -169,18 +199,30 @@ def start_targets(stack: ExitStack, directory: Path, compiled: Path, only: set[s
     if "uncompiled" in only:
         targets.append(start_ours(stack, directory, "uncompiled", SOURCES))
     for each in beside:
-        name, _, path = each.partition("=")
+        name, _, rest = each.partition("=")
+        path, _, loop = rest.partition(",")
         if not Path(path, "spillway").is_dir():
             sys.exit(
                 f"bench: --beside {each}: {path or 'nothing'} is no directory with spillway in it (NAME=DIRECTORY)"
             )
-        targets.append(start_ours(stack, directory, name, Path(path).resolve()))
+        targets.append(start_ours(stack, directory, name, Path(path).resolve(), loop))
     if only & {"rabbit-classic", "rabbit-quorum"}:
         if RABBIT_SERVER.exists():
             targets += [target for target in start_rabbit(stack, directory) if target.name in only]
         else:
             print("bench: rabbitmq-server is not installed, left out (apt-get install rabbitmq-server)")
+    if "artemis" in only:
+        if artemis_version() is not None:
+            targets.append(start_artemis(stack, directory))
+        else:
+            print("bench: Apache Artemis is not there, left out (bench/README.md says how to get it)")
     return targets
+
+
+def warm_up(load: Path, target: Target, scale: float) -> None:
+    count = str(int(target.warm_up * scale))
+    command = [str(load), "--port", str(target.port), "--count", count, "--idle", "30", *target.options]
+    subprocess.run(command, capture_output=True, check=True, timeout=120)
 
 
 def measure(load: Path, target: Target, name: str, scale: float, size_bytes: int) -> dict[str, Any]:
@@ -205,6 +247,9 @@ def measure(load: Path, target: Target, name: str, scale: float, size_bytes: int
 def measure_all(load: Path, targets: list[Target], names: list[str], chosen: argparse.Namespace) -> list[str]:
     """Interleaved, every other time from the last to the first. Returns what went wrong."""
     wrong = []
+    for target in targets:
+        if target.warm_up:
+            warm_up(load, target, chosen.scale)
     for repetition in range(chosen.reps):
         for name in names:
             for target in targets if repetition % 2 == 0 else reversed(targets):
@@ -324,6 +369,7 @@ def machine(directory: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "rabbitmq": rabbit or None,
+        "artemis": artemis_version(),
         "fdatasync_4k_us": sync_us(directory),
         "date": time.strftime("%Y-%m-%d"),
     }
@@ -359,14 +405,14 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies every count")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--scenarios", default=",".join(SCENARIOS))
-    parser.add_argument("--only", default="compiled,uncompiled,rabbit-classic,rabbit-quorum")
+    parser.add_argument("--only", default=",".join(ALL), help="of " + ", ".join(ALL))
     parser.add_argument("--compiled", type=Path, default=COMPILED, help="the compiled build")
     parser.add_argument(
         "--beside",
         action="append",
         default=[],
-        metavar="NAME=DIRECTORY",
-        help="another version, by its package's parent",
+        metavar="NAME=DIRECTORY[,LOOP]",
+        help="another version, by its package's parent, or the same on another event loop",
     )
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "bench.json")
     parser.add_argument("--data", type=Path, help="where the brokers keep their data (a temporary directory)")

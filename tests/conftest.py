@@ -1,13 +1,16 @@
 """The tests' own plugin: contract ids, results for the scorecard, no skip without a reason."""
 
+import asyncio
 import importlib.machinery
 import json
+import os
 import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.contract_rows import claim_problem, load_rows
 from tests.skips import ALLOWED_FILE, is_allowed, load_allowed
@@ -129,13 +132,27 @@ def _reason(longrepr: object) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("spillway")
     group.addoption("--results-file", metavar="FILE", help="write every test's result and contract ids as JSON")
+    group.addoption(
+        "--loop", choices=("uvloop", "asyncio"), help="the loop of asynchronous tests and of every broker process"
+    )
     group.addoption("--expect-compiled", action="store_true", help="fail unless the hot rooms are compiled")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--expect-compiled"):
         _check_compiled()
+    if config.getoption("--loop"):
+        _set_loop(config.getoption("--loop"))
     config.pluginmanager.register(Results(config), "spillway-results")
+
+
+def _set_loop(name: str) -> None:
+    """Without the option tests run on asyncio in this process, and brokers in processes of their own on uvloop."""
+    from tests.tools.loop_choice import LOOP_VARIABLE  # tests of this plugin have no other file beside it
+
+    os.environ[LOOP_VARIABLE] = name
+    if name == "uvloop":
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 
 def _check_compiled() -> None:

@@ -85,6 +85,6 @@ def test_nobody_is_told_to_install_another_project(form: str) -> None:
 def test_the_hint_names_the_distribution_and_a_part_of_it() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert f'name = "{DISTRIBUTION}"' in text
-    for extra in ("spark", "entra", "fast", "pipelines"):
+    for extra in ("spark", "entra", "pipelines"):
         assert re.search(rf"^{extra} = \[", text, flags=re.MULTILINE)
         assert install_hint(extra) == f"pip install 'spillway-servicebus[{extra}]'"

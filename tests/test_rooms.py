@@ -40,6 +40,8 @@ class Room:
     only: tuple[tuple[str, frozenset[str]], ...] = ()
     # These packages in one file only.
     in_file: tuple[tuple[str, str], ...] = ()
+    # These packages for the type checker and the compiler only, never at run time.
+    for_types: frozenset[str] = frozenset()
     is_pure: bool = False  # no IO, clock or randomness of its own
 
 
@@ -54,9 +56,9 @@ EVERY_ROOM = names(
 ROOMS = {
     "model": Room(is_pure=True),
     "loops": Room(),
-    "amqp": Room(is_pure=True),
+    "amqp": Room(for_types=names("mypy_extensions"), is_pure=True),  # ADR 29
     "broker": Room(names("model"), in_file=(("lark", "grammar"),), is_pure=True),
-    "dialect": Room(names("amqp broker model"), is_pure=True),
+    "dialect": Room(names("amqp broker model"), for_types=names("mypy_extensions"), is_pure=True),
     "store": Room(names("model"), names("apsw"), in_file=(("asyncpg", "postgres"),)),
     "server": Room(names("model amqp broker dialect store"), names("cryptography uvloop")),
     "emulator_config": Room(names("broker model"), only=(("broker", names("rules")),)),
@@ -96,6 +98,7 @@ class Import:
     file: Path
     line: int
     module: str
+    whole: str  # with the name that is imported out of the module
     is_relative: bool
     is_inside_function: bool
     is_for_types: bool
@@ -132,16 +135,18 @@ class Imports(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self._add(node.lineno, alias.name, is_relative=False)
+            self._add(node.lineno, alias.name, alias.name, is_relative=False)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = node.module or ""
         for alias in node.names:
-            whole = f"{module}.{alias.name}" if module.count(".") < 2 and module.startswith("spillway") else module
-            self._add(node.lineno, whole, is_relative=node.level > 0)
+            whole = f"{module}.{alias.name}"
+            named = whole if module.count(".") < 2 and module.startswith("spillway") else module
+            self._add(node.lineno, named, whole, is_relative=node.level > 0)
 
-    def _add(self, line: int, module: str, is_relative: bool) -> None:
-        self.found.append(Import(self.file, line, module, is_relative, self._functions > 0, self._type_blocks > 0))
+    def _add(self, line: int, module: str, whole: str, is_relative: bool) -> None:
+        is_inside, is_for_types = self._functions > 0, self._type_blocks > 0
+        self.found.append(Import(self.file, line, module, whole, is_relative, is_inside, is_for_types))
 
 
 def imports_of(file: Path, text: str | None = None) -> list[Import]:
@@ -182,6 +187,8 @@ def _package_problem(room: Room, package: str, found: Import) -> str | None:
         return None
     if package in room.packages or (package, found.file.stem) in room.in_file:
         return None
+    if package in room.for_types:
+        return None if found.is_for_types else f"{package} is for types only: import it under TYPE_CHECKING"
     return f"{package} is not among what this room may depend on"
 
 
@@ -230,6 +237,9 @@ def test_every_room_is_in_the_table() -> None:
         ("amqp", "import asyncio", False),
         ("model", "from spillway.model import limits", True),
         ("model", "import apsw", False),
+        ("amqp", "if TYPE_CHECKING:\n    from mypy_extensions import i64", True),
+        ("amqp", "from mypy_extensions import i64", False),
+        ("broker", "if TYPE_CHECKING:\n    from mypy_extensions import i64", False),
         ("store", "from spillway.broker.commands import Send", False),
         ("store", "import apsw", True),
         ("store", "import asyncpg", False),
@@ -319,50 +329,97 @@ def test_compiled_functions_do_not_catch_two_kinds_under_one_name(room: str) -> 
     assert twice == []
 
 
-# Of any two modules one may not know the other. Connections, sessions and links of AMQP hold one another, and so their
-# modules name one another, in types alone.
-ONLY_IN_TYPES = frozenset({"amqp"})
+# Of any two modules one may not know the other. An import inside a function, one for types alone, and a name that a
+# package hands on are imports like any other: whoever reads the one has to know the other. What AMQP says of
+# connections, sessions and links is that they hold one another, so these modules name one another, for types alone.
+NAMED_FOR_TYPES = {
+    ("connection", "link"),
+    ("events", "link"),
+    ("events", "session"),
+    ("link", "session"),
+    ("outgoing", "connection"),
+    ("outgoing", "link"),
+    ("session", "connection"),
+}
 
 
-def module_graph(room: str, with_types: bool = True) -> dict[str, set[str]]:
-    """Which modules of a room import which, wherever the import stands."""
-    prefix = f"spillway.{room}"
-    graph: dict[str, set[str]] = {}
-    for file in FILES:
-        if room_of(file) != room or file.name == "__init__.py":
-            continue
-        name = ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts)
-        within = [
-            found.module
-            for found in imports_of(file)
-            if found.module.startswith(f"{prefix}.") and (with_types or not found.is_for_types)
-        ]
-        graph[name] = {".".join(module.split(".")[:3]) for module in within} - {name}
+def module_name(file: Path) -> str:
+    parts = file.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(file): file for file in FILES}
+
+
+def imported_modules(file: Path, with_types: bool = True, text: str | None = None) -> set[str]:
+    """The house's modules that a file imports, wherever the import stands, under their whole names."""
+    found: set[str] = set()
+    for one in imports_of(file, text):
+        if with_types or not one.is_for_types:
+            # What is imported out of a module is the module's, unless it is a module itself.
+            found.add(one.whole if one.whole in MODULES else one.whole.rpartition(".")[0])
+    return found & set(MODULES) - {module_name(file)}
+
+
+def module_graph(room: str | None = None) -> dict[str, set[str]]:
+    """Which modules of a room, or of the house, import which; without what AMQP's modules may name for types."""
+    graph = {name: imported_modules(file) for name, file in MODULES.items() if room in (None, room_of(file))}
+    for importer, imported in NAMED_FOR_TYPES if room in (None, "amqp") else ():
+        graph[f"spillway.amqp.{importer}"].discard(f"spillway.amqp.{imported}")
     return graph
 
 
 def cycle_in(graph: dict[str, set[str]]) -> list[str]:
-    """Modules that import one another in a ring, or nothing: what nobody left over imports is taken away, again and
-    again."""
+    """Modules that import one another in a ring, and those between two rings, or nothing: what imports nothing that is
+    left over, or is imported by nothing that is, is taken away, again and again."""
     left = {name: set(imported) & set(graph) for name, imported in graph.items()}
     while True:
-        leaves = [name for name, imported in left.items() if not imported & set(left)]
-        if not leaves:
+        imported_ones = {name for imported in left.values() for name in imported}
+        ends = [name for name, imported in left.items() if not imported & set(left) or name not in imported_ones]
+        if not ends:
             return sorted(left)
-        for name in leaves:
+        for name in ends:
             del left[name]
 
 
 @pytest.mark.parametrize("room", sorted(ROOMS))
 def test_no_room_has_a_ring_of_imports(room: str) -> None:
-    graph = module_graph(room, with_types=room not in ONLY_IN_TYPES)
-    assert len(graph) > 1
+    graph = module_graph(room)
+    assert len(graph) > 2
     assert cycle_in(graph) == []
+
+
+def test_no_ring_of_imports_goes_through_several_rooms() -> None:
+    assert cycle_in(module_graph()) == []
+
+
+def test_the_modules_of_amqp_name_one_another_for_types_alone() -> None:
+    for importer, imported in NAMED_FOR_TYPES:
+        file, name = SOURCE / "amqp" / f"{importer}.py", f"spillway.amqp.{imported}"
+        assert name in imported_modules(file), f"{importer} does not name {imported} any more"
+        assert name not in imported_modules(file, with_types=False), f"{importer} imports {imported}"
 
 
 def test_a_ring_of_imports_would_be_found() -> None:
     assert cycle_in({"a": {"b"}, "b": {"c"}, "c": set()}) == []
-    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set(), "e": {"a", "d"}}) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "imported"),
+    [
+        ("from spillway.spark.source.locked import Reception", "spillway.spark.source.locked"),
+        ("from spillway.spark.source import locked", "spillway.spark.source.locked"),
+        ("import spillway.spark.source.locked", "spillway.spark.source.locked"),
+        ("def f():\n    from spillway.spark.source.locked import Reception", "spillway.spark.source.locked"),
+        ("if TYPE_CHECKING:\n    from spillway.spark.source.locked import Reception", "spillway.spark.source.locked"),
+        ("from spillway.client import connect", "spillway.client"),
+        ("from spillway.client import sender", "spillway.client.sender"),
+        ("from spillway import client", "spillway.client"),
+    ],
+)
+def test_a_module_is_known_by_its_whole_name(text: str, imported: str) -> None:
+    assert imported_modules(SOURCE / "spark" / "source" / "example.py", text=text) == {imported}
 
 
 # The packages of the room of Spark, and which others each may import. What stands beside them are doors for users.

@@ -27,6 +27,7 @@ ROOMS: Final = (
 )
 # Tests that drive a module without importing it, in the order in which to read them.
 SHOWN_BY: Final[dict[str, str]] = {
+    "store.migrate": "cli/test_migrate",
     "admin.admission": "admin/test_faults admin/test_ledger",
     "admin.app": "admin/test_hostile admin/test_sdks",
     "admin.atom": "admin/test_recordings admin/test_hostile",
@@ -102,6 +103,7 @@ SHOWN_BY: Final[dict[str, str]] = {
     "paired.options": "paired/test_parameters paired/test_pairing",
     "paired.pools": "paired/test_many_sends paired/test_closing",
     "paired.process_loop": "paired/test_forking paired/test_sync",
+    "server.event_loop": "cli/test_event_loop",
     "server.files": "server/test_keys",
     "server.preauth": "server/test_listener hostile/test_stalled",
     "server.tokens": "admin/test_tokens_by_the_wall_clock",

@@ -23,12 +23,12 @@ def decode(data: bytes) -> Any:
 
 def refused(data: bytes) -> None:
     """By both ways through the decoder, and quickly."""
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(DecodeError):
         decode_value(data, 0, len(data), DecodeBudget())
     with pytest.raises(DecodeError):
         skip_value(data, 0, len(data), DecodeBudget())
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @settings(max_examples=200, deadline=None)

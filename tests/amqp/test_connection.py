@@ -354,13 +354,13 @@ def test_no_more_frames_are_read_than_the_owner_asks_for_and_the_rest_is_read_wh
     before = server.frames_count
     assert server.is_cut
     assert server.bytes_kept == len(flows) // 10 * 6 + 5
-    server.read_on(0, 0)
+    server.receive(b"", 0, 0)
     assert (server.frames_count, server.is_cut) == (before, True)
-    server.read_on(0, 6)
-    server.read_on(0, 1)
+    server.receive(b"", 0, 6)
+    server.receive(b"", 0, 1)
     assert (server.frames_count, server.is_cut) == (before + 6, False)
     server.receive(flows[5 : len(flows) // 10], 0, 1)
-    server.read_on(0, 1)
+    server.receive(b"", 0, 1)
     assert (server.frames_count, server.is_cut, server.bytes_kept) == (before + 7, False, 0)
 
 
@@ -372,7 +372,7 @@ def test_a_large_frame_counts_as_many() -> None:
     before = server.frames_count
     server.receive(frame * 20, 0, frames_max=22)
     assert (server.frames_count - before, server.is_cut) == (2, True)
-    server.read_on(0, 1_000)
+    server.receive(b"", 0, 1_000)
     assert (server.frames_count - before, server.is_cut) == (20, False)
     assert server.frames_weight - weight_before == 20 * (1 + 10)
 

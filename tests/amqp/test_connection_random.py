@@ -237,3 +237,89 @@ def test_no_sequence_of_frames_raises_or_outgrows_its_bounds(seed: int, count: i
             connection.drain_output()
     connection.drain_output()
     assert not connection.drain_output()
+
+
+def widened(frame: bytes) -> bytes:
+    """The same frame with an extended header, which nobody sends: it is never read in a plain way."""
+    return (len(frame) + 4).to_bytes(4, "big") + b"\x03" + frame[5:8] + b"wide" + frame[8:]
+
+
+def told(connection: Connection) -> list[list[object]]:
+    """The events so far, without what differs from one connection to another."""
+    found: list[list[object]] = []
+    for event in connection.events:
+        values = [getattr(event, name, None) for name in ("delivery_id", "tag", "settled", "message_format", "payload")]
+        link = getattr(event, "link", None)
+        found.append([type(event).__name__, *values, None if link is None else link.local_handle])
+    return found
+
+
+def standing(connection: Connection) -> list[object]:
+    sessions = [
+        [session.local_channel, session.state, session.incoming_left, session.next_incoming_id, session.is_dirty]
+        for session in connection.sessions.values()
+    ]
+    links = [
+        [link.local_handle, link.state, link.delivery_count, link.credit_left, link.is_draining]
+        for session in connection.sessions.values()
+        for link in session.links.values()
+    ]
+    return [connection.state, connection.frames_count, connection.frames_weight, sessions, links]
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, LAST), count=st.integers(20, 200))
+def test_frames_mean_the_same_whether_they_are_read_in_the_plain_way_or_not(seed: int, count: int) -> None:
+    random = Random(seed)
+    window = random.choice([10, 1_000_000])
+    options = ConnectionOptions("us", channel_max=3, handle_max=4, links_max=LINKS_MAX, incoming_window=window)
+    plain, general = Connection(options, True, 0), Connection(options, True, 0)
+    both = ((plain, Owner(plain)), (general, Owner(general)))
+    for connection, _ in both:
+        connection.receive(AMQP_HEADER + encode_frame(0, Open("peer", max_frame_size=512)), 0)
+        for channel in range(3):
+            connection.receive(encode_frame(channel, Begin(None, 0, 100, 100)), 0)
+    peer = Peer(plain)
+    batch = b""
+    wide_batch = b""
+    for kind in random.choices(list(KINDS), list(KINDS.values()), k=count):
+        one, two, three, four = (random.randrange(12) for _ in range(4))
+        frame = peer.frame(kind, one, two, three, four)
+        batch += frame
+        wide_batch += widened(frame)
+        if one < 5:
+            continue  # several frames at once
+        frames_max = random.choice([1, 2, 1_000])
+        plain.receive(batch, 0, frames_max)
+        general.receive(wide_batch, 0, frames_max)
+        batch = wide_batch = b""
+        while plain.is_cut:
+            plain.receive(b"", 0, frames_max)
+        while general.is_cut:
+            general.receive(b"", 0, frames_max)
+        assert told(plain) == told(general)
+        assert standing(plain) == standing(general)
+        for _, owner in both:
+            owner.answer(one)
+        assert b"".join(plain.drain_output()) == b"".join(general.drain_output())
+
+
+def test_whole_deliveries_cost_what_they_weigh_in_the_plain_way_too() -> None:
+    options = ConnectionOptions("us")
+    plain, general = Connection(options, True, 0), Connection(options, True, 0)
+    for connection in (plain, general):
+        connection.receive(AMQP_HEADER + encode_frame(0, Open("peer")) + encode_frame(0, Begin(None, 0, 100, 100)), 0)
+        connection.receive(encode_frame(0, Attach("a", 0, False, target=Target("t"), initial_delivery_count=0)), 0)
+        connection.sessions[0].links[0].accept(None, Target("t"), max_message_size=10_000)
+        connection.drain_events()
+    for size in (0, 1, 2_000, 2_048, 5_000, 10_001, 30_000):
+        frame = encode_frame(0, Transfer(0, size, b"t", 0, False), bytes(size))
+        plain.receive(frame * 3, 0, 4)
+        general.receive(widened(frame) * 3, 0, 4)
+        assert plain.is_cut == general.is_cut
+        while plain.is_cut or general.is_cut:
+            plain.receive(b"", 0, 4)
+            general.receive(b"", 0, 4)
+            assert plain.is_cut == general.is_cut
+        assert told(plain) == told(general)
+        assert standing(plain) == standing(general)

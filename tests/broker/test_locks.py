@@ -4,6 +4,7 @@ import pytest
 
 from spillway.broker.commands import DetachLink, RenewLocks, Settle, Undelivered, UpdateDisposition, UpdateEntity
 from spillway.broker.effects import Done, Failed, Renewed, SettlementAnswered
+from spillway.broker.locks import LockTokens
 from spillway.model.entity import EntitySettings
 from spillway.model.errors import MessageLockLost, NotAllowed
 from spillway.model.settlement import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settlement
@@ -304,3 +305,11 @@ def test_a_deferred_message_is_set_aside_and_not_handed_out(line: Line) -> None:
     assert bodies(line.receive(5)) == [b"two"]
     counters = line.namespace.directory.queues["q"].counters
     assert (counters.active, counters.deferred) == (1, 1)
+
+
+def test_tokens_are_never_handed_out_twice_and_begin_with_the_seed_of_their_life() -> None:
+    tokens = LockTokens(b"12345678")
+    made = [tokens.next() for _ in range(100_000)]
+    assert len(set(made)) == len(made)
+    assert all(len(token) == 16 and token.startswith(b"12345678") for token in made)
+    assert made[0] != LockTokens(b"87654321").next()

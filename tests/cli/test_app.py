@@ -26,13 +26,13 @@ def test_version_says_what_is_running() -> None:
     done = spillway("version")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["spillway", "build:", "python:", "sqlite:"]
+    assert [line.split()[0] for line in lines] == ["spillway", "build:", "python:", "event", "sqlite:"]
     assert done.stderr == ""
 
 
 def test_version_as_json_is_one_object() -> None:
     facts = json.loads(spillway("version", "--json").stdout)
-    assert set(facts) == {"version", "hot_rooms", "not_compiled_because", "python", "sqlite", "apsw"}
+    assert set(facts) == {"version", "hot_rooms", "not_compiled_because", "python", "event_loop", "sqlite", "apsw"}
     assert facts["hot_rooms"] == hot_rooms_state()
     assert facts["hot_rooms"] in ("compiled", "interpreted")
     assert (facts["not_compiled_because"] == "") == (facts["hot_rooms"] == "compiled")

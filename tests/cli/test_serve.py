@@ -70,6 +70,7 @@ def plan(**given: object) -> ServePlan:
         "is_clear_text_allowed": False,
         "is_clock_movable": False,
         "limits": [],
+        "loop": "auto",
         "is_json": False,
         "is_verbose": False,
     }
@@ -152,6 +153,7 @@ def test_a_topic_comes_before_its_subscriptions_and_each_is_asked_for_once() -> 
         ({"limits": ["connections=0"]}, "--limit connections=0: connections is between 1 and 100000, not 0"),
         ({"limits": ["store-mb=9999999999"]}, "between 1 and 1073741824, or 0 for no limit, not 9999999999"),
         ({"limits": ["messages=5"]}, "--limit messages=5: there is no limit 'messages'; there are: operations-per-"),
+        ({"loop": "trio"}, "--loop trio: must be auto, uvloop or asyncio"),
         ({"is_development": True, "host": "0.0.0.0"}, "serves this machine only"),
         ({"is_development": True, "host": "broker.example"}, "serves this machine only"),
     ],

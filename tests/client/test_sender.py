@@ -88,6 +88,26 @@ async def test_posts_are_on_the_wire_before_any_of_them_is_answered(
     assert sender.pending == 0
 
 
+async def test_delivery_tags_that_begin_again_leave_out_those_without_an_outcome(
+    server: ScriptedServer, connection: Connection
+) -> None:
+    """One that nobody ever answers keeps its tag, however long its link lives."""
+    server.on_send = silence
+    sender = await connection.sender("q")
+    forgotten = sender.post(OutgoingMessage("forgotten"))
+    assert list(sender._unsettled) == [b"\0\0\0\1"]
+    sender._tag = 0xFFFFFFFE
+    outcomes = [sender.post(OutgoingMessage(f"{number}")) for number in range(3)]
+    assert list(sender._unsettled) == [b"\0\0\0\1", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\2"]
+    assert sender.pending == 4
+    await until(lambda: len(server.received) == 4)
+    for delivery_id in range(4):
+        server.link_to("q").session.settle(delivery_id, ACCEPTED)
+    server.peers[0].flush()
+    await asyncio.gather(forgotten, *outcomes)
+    assert (sender.pending, sender._bytes) == (0, 0)
+
+
 async def test_messages_wait_in_line_for_credit_and_leave_in_order(
     server: ScriptedServer, connection: Connection
 ) -> None:

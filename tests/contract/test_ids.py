@@ -14,6 +14,7 @@ from spillway.model.records import (
     EntityPut,
     EntityRemoved,
     IdRows,
+    LoadEntity,
     LoadIds,
     LoadIndexedIds,
     LoadOldIds,
@@ -24,8 +25,8 @@ from spillway.model.records import (
     Turn,
 )
 from spillway.store.check import check
-from spillway.store.memory import MemoryJournal
 from spillway.store.sqlite import SqliteJournal
+from tests.contract.kinds import KINDS, open_kind
 from tests.store.listening import Desk
 
 ALL = 1_000_000
@@ -44,7 +45,8 @@ class Book:
 
     def __init__(self, kind: str, path: Path) -> None:
         self.path = path
-        self.journal: MemoryJournal | SqliteJournal = MemoryJournal() if kind == "memory" else SqliteJournal(path)
+        self.kind = kind
+        self.journal = open_kind(kind, path)
         self.journal.recover()
         self.desk = Desk(self.journal).start()
         self.write(EntityPut(1, "queue", "one", "{}", 0), EntityPut(3, "queue", "three", "{}", 0))
@@ -53,15 +55,16 @@ class Book:
         turn = Turn(1_000)
         turn.add(list(records))
         self.desk.submit(turn)
-        self.desk.settle()  # a commit of its own, and so a row
+        self.desk.settle()
+        self.desk.ask(LoadEntity(1))  # whoever asks has all of it in rows: these ids have one of their own
 
     def reopen(self) -> dict[int, int]:
         """The oldest times of ids that the catalogue says, by entity."""
         self.desk.settle()
-        if isinstance(self.journal, SqliteJournal):
+        if self.kind != "memory":
             self.journal.close()
             assert check(self.path) == []
-            self.journal = SqliteJournal(self.path)
+            self.journal = open_kind(self.kind, self.path)
         catalogue = self.journal.recover()
         self.desk = Desk(self.journal).start()
         return {row.put.entity_id: row.oldest_id_ms for row in catalogue.entities}
@@ -85,7 +88,7 @@ def numbers_in(ids: IdRows) -> list[int]:
     return [number_of(place_at(ids.records, at)) for at in range(0, len(ids.records), ID_BYTES)]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=KINDS)
 def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
     made = Book(request.param, tmp_path / "journal.db")
     yield made
@@ -199,9 +202,9 @@ def test_after_a_removed_entity_is_buried_nothing_of_its_ids_is_left(tmp_path: P
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_both_journals_answer_alike(seed: int, tmp_path: Path) -> None:
+def test_all_journals_answer_alike(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
-    books = [Book("memory", tmp_path / "none"), Book("sqlite", tmp_path / "journal.db")]
+    books = [Book(kind, tmp_path / f"{kind}.db") for kind in KINDS]
     number = indexed = now_ms = 0
     for _ in range(150):
         roll = chance.random()

@@ -8,8 +8,7 @@ import pytest
 from spillway.model.ledger import EMPTY_RECEIVE, KIND_NAMES, MINUTES_PER_DAY, RECEIVE, RENEW, SEND, LedgerRow, Tally
 from spillway.model.records import Catalogue, EntityRemoved, LoadLedger, Rows, Turn
 from spillway.store.journal import Journal
-from spillway.store.memory import MemoryJournal
-from spillway.store.sqlite import SqliteJournal
+from tests.contract.kinds import KINDS, open_kind
 from tests.store.listening import Desk, added, counters, queue_put
 
 BEFORE_ALL = (-1, "", -1)
@@ -19,14 +18,14 @@ MINUTE = DAY * MINUTES_PER_DAY
 Fields = tuple[int, str, int, int, int, int]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
 def journal(kind: str, tmp_path: Path) -> Iterator[Journal]:
-    made: Journal = MemoryJournal() if kind == "memory" else SqliteJournal(tmp_path / "journal.db")
+    made: Journal = open_kind(kind, tmp_path / "journal.db")
     yield made
     made.close()
 
@@ -66,7 +65,7 @@ def reopened(kind: str, desk: Desk, path: Path) -> tuple[Desk, Catalogue]:
         journal: Journal = desk.journal
     else:
         desk.journal.close()
-        journal = SqliteJournal(path / "journal.db")
+        journal = open_kind(kind, path / "journal.db")
     catalogue = journal.recover()
     return Desk(journal).start(), catalogue
 

@@ -27,8 +27,7 @@ from spillway.model.records import (
     Turn,
 )
 from spillway.store.check import check
-from spillway.store.memory import MemoryJournal
-from spillway.store.sqlite import SqliteJournal
+from tests.contract.kinds import KINDS, open_kind
 from tests.store.listening import Desk, stored
 
 
@@ -38,7 +37,7 @@ class Book:
     def __init__(self, kind: str, path: Path) -> None:
         self.kind = kind
         self.path = path
-        self.journal: MemoryJournal | SqliteJournal = MemoryJournal() if kind == "memory" else SqliteJournal(path)
+        self.journal = open_kind(kind, path)
         self.journal.recover()
         self.desk = Desk(self.journal).start()
         self.write(EntityPut(1, "queue", "q", "{}", 0), EntityPut(2, "dead-letter-queue", "q/d", "{}", 1))
@@ -50,10 +49,10 @@ class Book:
 
     def reopen(self) -> None:
         self.desk.settle()
-        if isinstance(self.journal, SqliteJournal):
+        if self.kind != "memory":
             self.journal.close()
             assert [finding for finding in check(self.path) if "session" in finding] == []
-            self.journal = SqliteJournal(self.path)
+            self.journal = open_kind(self.kind, self.path)
         self.journal.recover()
         self.desk = Desk(self.journal).start()
 
@@ -74,7 +73,7 @@ class Book:
         return [row.session_id for row in self.desk.ask(LoadSessionNames(1, since_ms, skip, count)).sessions]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=KINDS)
 def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
     made = Book(request.param, tmp_path / "journal.db")
     yield made

@@ -81,12 +81,19 @@ class HoldingClient:
             self.note(part)
 
     def note(self, part: bytes) -> None:
-        """Closes are kept, the rest would be memory of the test's."""
-        if part[:4] == b"AMQP" or len(part) > 1_024:
-            return
-        body, _ = decode_performative(part, part[4] * 4, len(part), ElementBudget())
-        if isinstance(body, Close):
-            self.said.append(body)
+        """Closes are kept, the rest would be memory of the test's. Frames come whole, many in one part."""
+        at = 0
+        while at < len(part):
+            if part[at : at + 4] == b"AMQP":
+                at += 8
+                continue
+            end = at + int.from_bytes(part[at : at + 4], "big")
+            if end - at <= 1_024:
+                body, _ = decode_performative(part, at + part[at + 4] * 4, end, ElementBudget())
+                if isinstance(body, Close):
+                    self.said.append(body)
+            at = end
+        assert at == len(part), "a frame was cut"
 
     @property
     def is_ended(self) -> bool:

@@ -3,6 +3,8 @@
 import uuid
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spillway.amqp.codec import DecodeBudget, encode
 from spillway.amqp.message import (
@@ -14,10 +16,10 @@ from spillway.amqp.message import (
     encode_message,
     split_sections,
 )
-from spillway.amqp.types import Int, Symbol, Timestamp, ULong
+from spillway.amqp.types import Int, Symbol, Timestamp, UByte, UInt, ULong
 from spillway.dialect.admission import admit
-from spillway.dialect.delivery import encode_delivery, encode_without_body, network_uuid
-from spillway.model.message import ACTIVE, DEFERRED, SCHEDULED, Overlay, StoredMessage, unpack_message
+from spillway.dialect.delivery import UsualHeads, encode_delivery, encode_without_body, network_uuid
+from spillway.model.message import ACTIVE, DEFERRED, NEVER, SCHEDULED, Overlay, StoredMessage, unpack_message
 from tests.dialect.visit import Tracking, body_message
 
 TOKEN = bytes(range(16))
@@ -69,18 +71,99 @@ def test_the_usual_delivery_has_these_bytes() -> None:
     )
 
 
+def check_head(heads: UsualHeads, stored: StoredMessage, token: bytes, until_ms: int) -> bool:
+    """Whether it has a head of the usual kind; if so, that of the general way."""
+    head = heads.head(stored, token, until_ms)
+    if head is None:
+        return False
+    general = encode_delivery(stored, token, until_ms, heads.is_copy)
+    assert (head + stored.message.raw[stored.message.bare_at :]).hex(" ") == general.hex(" ")
+    return True
+
+
+USUAL = {
+    "an id and data": encode_message(properties=Properties("m"), body=encode_data(b"x")),
+    "durable": encode_message(header=Header(True), properties=Properties("m"), body=encode_data(b"x")),
+    "not durable": encode_message(header=Header(False), properties=Properties("m"), body=encode_data(b"x")),
+    "a priority": encode_message(header=Header(False, 9), properties=Properties("m"), body=encode_data(b"x")),
+    "a time to live": encode_message(header=Header(True, None, 5_000), properties=Properties("m")),
+    "properties": encode_message(properties=Properties("m"), application_properties={"n": "1"}, body=encode_data(b"x")),
+}
+
+
 @pytest.mark.parametrize("is_copy", [False, True])
-def test_the_fast_way_and_the_general_way_say_the_same(is_copy: bool) -> None:
-    raw = encode_message(properties=Properties("m"), application_properties={"n": "1"}, body=encode_data(b"x"))
-    fast = stored_from(raw)
-    fast.delivery_count = 3
-    general = stored_from(raw)
-    general.delivery_count = 3
-    general.overlay = Overlay()
-    general.overlay.properties = {"n": encode("1")}  # changed to what it was
-    payload = encode_delivery(fast, TOKEN, LOCKED_UNTIL_MS, is_copy)
-    assert payload == encode_delivery(general, TOKEN, LOCKED_UNTIL_MS, is_copy)
-    assert maps(payload)[1] == (OF_A_COPY if is_copy else OURS)
+@pytest.mark.parametrize("name", USUAL)
+def test_a_usual_message_has_the_head_of_the_general_way(name: str, is_copy: bool) -> None:
+    heads = UsualHeads(is_copy)
+    for number in (1, 2, 255, 256, 70_000, 3):
+        stored = stored_from(USUAL[name], number)
+        for stored.delivery_count in (0, 3):
+            assert check_head(heads, stored, TOKEN, LOCKED_UNTIL_MS + number)
+        assert check_head(heads, stored, bytes(16 - number % 16) + TOKEN[: number % 16], LOCKED_UNTIL_MS)
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_an_unusual_message_goes_the_general_way(is_copy: bool) -> None:
+    annotated = stored_from(encode_message(message_annotations={Symbol("a"): 1}, properties=Properties("m")))
+    annotated_on_its_way = stored_from(encode_message(delivery_annotations={Symbol("a"): 1}))
+    changed = stored_from(USUAL["properties"])
+    changed.overlay = Overlay()
+    changed.overlay.properties = {"n": encode("2")}
+    deferred = stored_from(USUAL["properties"])
+    deferred.state = DEFERRED
+    scheduled = stored_from(USUAL["properties"])
+    scheduled.message.was_scheduled = True
+    for stored in (annotated, annotated_on_its_way, changed, deferred, scheduled):
+        assert not check_head(UsualHeads(is_copy), stored, TOKEN, LOCKED_UNTIL_MS)
+    assert not check_head(UsualHeads(is_copy), stored_from(USUAL["properties"]), b"", 0)
+
+
+stored_messages = st.builds(
+    stored_from,
+    st.builds(
+        encode_message,
+        header=st.none()
+        | st.builds(
+            Header,
+            st.booleans(),
+            st.none() | st.integers(0, 255).map(UByte),
+            st.none() | st.integers(0, 2**32 - 1).map(UInt),
+            st.booleans(),
+        ),
+        delivery_annotations=st.none() | st.just({Symbol("d"): 1}),
+        message_annotations=st.none() | st.just({Symbol("a"): 1}),
+        properties=st.just(Properties("m")),
+        application_properties=st.none() | st.just({"n": "1"}),
+        body=st.binary(max_size=9).map(encode_data),
+    ),
+    st.integers(1, 2**62),
+)
+
+
+@given(
+    st.booleans(),
+    st.lists(st.tuples(stored_messages, st.binary(min_size=16, max_size=16) | st.just(b"")), max_size=4),
+    st.data(),
+)
+def test_any_message_has_the_head_of_the_general_way_or_none(
+    is_copy: bool, messages: list[tuple[StoredMessage, bytes]], data: st.DataObject
+) -> None:
+    heads = UsualHeads(is_copy)
+    for stored, token in messages:
+        stored.delivery_count = data.draw(st.integers(0, 2**31))
+        stored.enqueued_ms = data.draw(st.integers(0, 2**42))
+        stored.expires_ms = data.draw(st.sampled_from([NEVER, stored.enqueued_ms + 7, stored.enqueued_ms + 2**40]))
+        stored.state = data.draw(st.sampled_from([ACTIVE, DEFERRED]))
+        stored.message.was_scheduled = data.draw(st.booleans())
+        if data.draw(st.booleans()):
+            stored.enqueue_sequence_number = data.draw(st.integers(1, 2**62))
+        if data.draw(st.booleans()):
+            stored.overlay = Overlay()
+            stored.overlay.hops = data.draw(st.integers(0, 2))
+            if data.draw(st.booleans()):
+                stored.overlay.set_properties({"n": encode("2")})
+            stored.overlay.dead_letter_source = data.draw(st.none() | st.just("q"))
+        check_head(heads, stored, token, data.draw(st.integers(0, 2**42)))
 
 
 @pytest.mark.parametrize("token", [b"", TOKEN])

@@ -3,6 +3,8 @@
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spillway.amqp.errors import AmqpError
 from spillway.amqp.events import (
@@ -47,6 +49,7 @@ from spillway.broker.effects import (
     Deliver,
     Detached,
     Drained,
+    Effect,
     Paced,
     Refused,
     SendSettled,
@@ -54,6 +57,7 @@ from spillway.broker.effects import (
 )
 from spillway.dialect.admission import admit
 from spillway.dialect.annotations import BATCH_FORMAT
+from spillway.dialect.peer import Peer
 from spillway.dialect.receiving import DELIVERIES_AHEAD_MAX
 from spillway.model import limits
 from spillway.model.errors import (
@@ -894,3 +898,80 @@ def test_links_of_both_kinds_share_a_connection_with_many_sessions() -> None:
         visit.dispatch(Attached(visit.command(AttachReceiver).link_id))
     assert all(link.is_open for link in links)
     assert not visit.has(LinkDetached)
+
+
+# -- effects in a row ------------------------------------------------------------------------------------------
+
+
+def dispatch_in_turn(peer: Peer, effects: list[Effect], in_runs: bool) -> list[int]:
+    """As the pump does; which of them could not be said."""
+    refused: list[Effect] = []
+    at = 0
+    while at < len(effects):
+        upto = peer.dispatch_run(effects, at, NOW_MS, refused) if in_runs else at
+        if upto == at:
+            if not peer.dispatch(effects[at], NOW_MS):
+                refused.append(effects[at])
+            upto += 1
+        at = upto
+    return [effects.index(effect) for effect in refused]
+
+
+class Busy(Receiving):
+    """Sends and receives over one connection, under link numbers of its own."""
+
+    def __init__(self, credit: int, deletes: bool) -> None:
+        super().__init__(credit, deletes)
+        self.sending = self.sender()
+        self.sender_number = self.attached(self.sending)
+        for _ in range(4):
+            self.sending.send(b"t", body_message(), False)
+        self.pump()
+
+    def effect(self, kind: int, number: int) -> Effect:
+        if kind < 4:
+            return delivery(self.number if kind else 999, number, self.deletes)
+        if kind < 6:
+            return SendSettled(self.sender_number, number % 5, None if number % 3 else ServerBusy("Wait."))
+        if kind < 8:
+            return SettlementAnswered(self.number, number % 3, COMPLETE if number % 2 else ABANDON, None)
+        return Drained(self.number, 1) if kind == 8 else Paced(self.sender_number, number % 2 == 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), max_size=20), st.integers(0, 12), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_effects_in_a_row_say_what_they_say_one_by_one(
+    kinds: list[tuple[int, int]], credit: int, deletes: bool
+) -> None:
+    said = []
+    for in_runs in (False, True):
+        visit = Busy(credit, deletes)
+        refused = dispatch_in_turn(visit.peer, [visit.effect(kind, number) for kind, number in kinds], in_runs)
+        output = b"".join(visit.peer.drain_output())
+        commands = [
+            [type(command).__name__, getattr(command, "limit", None)]
+            for command in visit.peer.pop_commands(1_000, 1 << 30)
+        ]
+        tracked = re.sub(rb"TrackingId:\S+", b"", output)  # counted by each visit for itself
+        said.append((refused, tracked, commands, visit.peer.receivers.account.held_bytes))
+    assert said[0] == said[1]
+
+
+def test_a_run_ends_at_what_is_for_somebody_else_and_before_links_whose_token_has_run_out() -> None:
+    visit = Receiving(credit=10)
+    effects: list[Effect] = [delivery(visit.number, number) for number in (1, 2)]
+    effects.append(delivery(999, 3))
+    refused: list[Effect] = []
+    assert visit.peer.dispatch_run(effects, 0, NOW_MS, refused) == 2
+    assert visit.peer.dispatch_run(effects, 2, NOW_MS, refused) == 2
+    assert refused == []
+    assert [event.tag for event in visit.received()] == [token(1), token(2)]
+
+
+def test_after_a_fault_in_a_run_it_is_known_where_it_was() -> None:
+    visit = Receiving(credit=10)
+    effects: list[Effect] = [delivery(visit.number, 1), SendSettled(visit.number, 0, None), delivery(visit.number, 2)]
+    with pytest.raises(AssertionError):
+        visit.peer.dispatch_run(effects, 0, NOW_MS, [])  # a receiver's number for a send: the core broke its rules
+    assert visit.peer.dispatching_at == 1
+    assert visit.peer.is_closing

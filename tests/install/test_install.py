@@ -77,6 +77,7 @@ def test_pip_install_in_an_empty_environment_gives_a_compiled_broker_that_serves
     assert facts["not_compiled_because"] == ""
     assert facts["hot_rooms"] == "compiled"
     assert "build: compiled" in run([binaries / "spillway", "version"], tmp_path).stdout.splitlines()
+    assert facts["event_loop"].startswith("uvloop "), "where it has a wheel, as here, it comes along"
 
     code = "import spillway, pathlib; print(pathlib.Path(spillway.__file__).parent.parent)"
     installed = Path(run([binaries / "python", "-c", code], tmp_path).stdout.strip())

@@ -1,10 +1,13 @@
 """Many sends in flight on one factory, what bounds them, and a primary that falls silent (contract G6 to G12)."""
 
 import asyncio
+from collections.abc import Callable
+from typing import cast
 
 import pytest
-from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from spillway.paired import MessagingFactory
 from spillway.paired.in_flight import InFlight
@@ -136,3 +139,39 @@ async def test_a_sender_that_cannot_be_made_is_an_error_every_time_and_takes_no_
         for _ in range(6):  # more than there are senders of an entity
             with pytest.raises(ValueError, match="no sender for"):
                 await sender.send_messages(ServiceBusMessage("x"))
+
+
+class RefusingSender:
+    """Stands in for the SDK's: refuses every batch, takes single messages, and lets the test do something meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.meanwhile = meanwhile
+        self.sent: list[str] = []
+
+    async def create_message_batch(self) -> ServiceBusMessageBatch:
+        return ServiceBusMessageBatch()
+
+    async def send_messages(self, content: ServiceBusMessage | ServiceBusMessageBatch, timeout: float) -> None:
+        if isinstance(content, ServiceBusMessageBatch):
+            self.meanwhile()
+            raise MessageSizeExceededError(message="One of them is to blame.")
+        self.sent.append(str(content))
+
+
+async def test_of_a_refused_batch_nobody_sends_again_for_callers_who_gave_up(namespaces: Namespaces) -> None:
+    """Their messages are in the backlog by now, or were never to be sent."""
+    async with namespaces.primary_factory() as factory:
+        pool = factory.pools.at("anything")
+        loop = asyncio.get_running_loop()
+        group = [
+            _Waiting(SendRequest([ServiceBusMessage(text)], False), loop.time() + 10, loop.create_future())
+            for text in ("patient", "gave up", "patient too")
+        ]
+
+        def give_up() -> None:
+            group[1].done.cancel()
+
+        sdk = RefusingSender(meanwhile=give_up)
+        await pool._send_group(cast(ServiceBusSender, sdk), 10.0, list(group))
+        assert sdk.sent == ["patient", "patient too"]
+        assert [waiting.done.done() and not waiting.done.cancelled() for waiting in group] == [True, False, True]

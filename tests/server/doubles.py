@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from spillway.broker.commands import Command
-from spillway.broker.effects import Effect
+from spillway.broker.effects import Dropped, Effect
 from spillway.broker.namespace import Namespace
 from spillway.model.budget import lone_account
 from spillway.model.errors import BrokerError
@@ -43,6 +43,8 @@ class ScriptedPeer:
         self.refusal: BrokerError | None = None
         self.fault: Exception | None = None
         self.is_unheard = False
+        self.dispatching_at = 0
+        self.faulty_kinds: list[type[Effect]] = []  # each raises once
 
     @property
     def frames_weight(self) -> int:
@@ -65,11 +67,24 @@ class ScriptedPeer:
     def dispatch(self, effect: Effect, now_ms: int) -> bool:
         if self.fault is not None:
             raise self.fault
+        if type(effect) in self.faulty_kinds:
+            self.faulty_kinds.remove(type(effect))
+            raise ValueError("a fault of ours")
         if effect.to in self.gone:
             return False
         self.performed.append(effect)
         self.output.append(f"{type(effect).__name__} {effect.to}\n".encode())
         return True
+
+    def dispatch_run(self, effects: list[Effect], at: int, now_ms: int, refused: list[Effect]) -> int:
+        """All that are for the same link."""
+        number = effects[at].to
+        while at < len(effects) and effects[at].to == number and not isinstance(effects[at], Dropped):
+            self.dispatching_at = at
+            if not self.dispatch(effects[at], now_ms):
+                refused.append(effects[at])
+            at += 1
+        return at
 
     def drain_output(self) -> list[bytes]:
         taken = self.output

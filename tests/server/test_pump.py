@@ -316,6 +316,19 @@ async def test_a_fault_in_one_peer_ends_that_connection_alone(bench: Bench) -> N
     assert bench.fatal == []
 
 
+async def test_a_fault_at_one_effect_of_many_costs_that_one_and_what_comes_after_it_is_handed_over(
+    bench: Bench,
+) -> None:
+    _, sending = await sender(bench)
+    peer, sock = await receiver(bench, credit=3)
+    peer.faulty_kinds = [Deliver]  # of the first only
+    bench.bring(sending, send(1), send(2), send(3))
+    await bench.settle()
+    assert len(sock.faults) == 1
+    delivered = [effect.stored.sequence_number for effect in peer.performed if isinstance(effect, Deliver)]
+    assert delivered == [2, 3]
+
+
 async def test_time_alone_makes_a_turn_when_something_is_due(bench: Bench) -> None:
     _, sending = await sender(bench)
     peer, _ = await receiver(bench, credit=2)

@@ -6,6 +6,7 @@ some of them: see shrinking.py.
 """
 
 import contextlib
+import shutil
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -58,32 +59,52 @@ from spillway.model.quotas import Quotas
 from spillway.model.records import LoadDue, LoadFrom, LoadSession, LoadSessions, Query, Rows, Turn
 from spillway.model.settlement import COMPLETE, DEAD_LETTER
 from spillway.store.journal import Journal
+from spillway.store.logged import LoggedJournal
 from spillway.store.memory import MemoryJournal
 from spillway.store.sqlite import SqliteJournal
 from tests.sim.dice import Dice, Sent, copies_of
 from tests.sim.places import check_places, check_rest
 from tests.sim.reckoning import Group, Place, Reckoning, Row, Violation, is_topic
 
+LOGGED_EVERY: Final = 10  # of those on a disk every other one
+LOG_SEGMENT_BYTES: Final = 64 * 1024
+LOG_BATCH_BYTES: Final = 20_000
 ANSWER_S: Final = 30.0  # the SQLite journal has a thread of its own
 
 
 class Disk:
-    """A journal that answers at once: in memory, or SQLite in a directory."""
+    """A journal that answers at once: in memory, or in a directory SQLite, or the log in front of it.
 
-    def __init__(self, directory: Path | None) -> None:
+    SQLite is closed at the end of a life, the log is left as a kill leaves it.
+    """
+
+    def __init__(self, directory: Path | None, is_logged: bool = False) -> None:
+        if directory is not None and is_logged:
+            directory = directory / "life.0"
+            directory.mkdir()
         self.directory = directory
+        self.is_logged = is_logged
+        self.lives = 0
+        self.durable = 0
         self.ticket = 0
+        self.turn_ticket = 0
         self.rows: dict[int, Rows] = {}
         self.posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.journal: Journal = MemoryJournal() if directory is None else self._open(directory)
         self.is_started = False
 
-    def _open(self, directory: Path) -> SqliteJournal:
-        return SqliteJournal(directory / "journal.db", synchronous="OFF")
+    def _open(self, directory: Path) -> Journal:
+        path = directory / "journal.db"
+        if not self.is_logged:
+            return SqliteJournal(path, synchronous="OFF")
+        return LoggedJournal(path, synchronous="OFF", segment_bytes=LOG_SEGMENT_BYTES, generation_bytes=LOG_BATCH_BYTES)
 
     def live(self, quotas: Quotas, life: int) -> Namespace:
         if self.is_started and self.directory is not None:
-            self.journal.close()
+            if self.is_logged:
+                self._kill(self.directory)
+            else:
+                self.journal.close()
             self.journal = self._open(self.directory)
             self.is_started = False
         catalogue = self.journal.recover()
@@ -92,18 +113,32 @@ class Disk:
             self.journal.start(self, self.posted.put)
         return Namespace("sim", catalogue, life.to_bytes(8, "big"), EncodedAccess(), quotas)
 
+    def _kill(self, directory: Path) -> None:
+        """The files as they are when the last turn is durable, in another directory."""
+        while self.durable < self.turn_ticket:
+            self._hear("a turn")
+        self.lives += 1
+        self.directory = directory.with_name(f"life.{self.lives}")
+        shutil.copytree(directory, self.directory, ignore=shutil.ignore_patterns("*-shm"))
+        self.journal.close()
+        shutil.rmtree(directory)
+
+    def _hear(self, what: str) -> None:
+        try:
+            self.posted.get(timeout=ANSWER_S)()
+        except Empty:
+            raise Violation(f"the store did not answer {what}") from None
+
     def submit(self, turn: Turn) -> None:
         self.ticket += 1
+        self.turn_ticket = self.ticket
         self.journal.submit(turn, self.ticket)
 
     def ask(self, query: Query) -> Rows:
         self.ticket += 1
         self.journal.load(query, self.ticket)
         while self.ticket not in self.rows:
-            try:
-                self.posted.get(timeout=ANSWER_S)()
-            except Empty:
-                raise Violation(f"the store did not answer {type(query).__name__}") from None
+            self._hear(type(query).__name__)
         return self.rows.pop(self.ticket)
 
     def close(self) -> None:
@@ -111,7 +146,7 @@ class Disk:
             self.journal.close()
 
     def on_durable(self, ticket: int) -> None:
-        pass
+        self.durable = ticket
 
     def on_loaded(self, ticket: int, rows: Rows) -> None:
         self.rows[ticket] = rows
@@ -154,7 +189,7 @@ class House:
             self.quotas.entity_operations_per_second = dice.chance.choice((3, 50))
         self.resident_bytes = dice.chance.choice((3_000, 30_000, 1 << 28))
         self.id_count = dice.chance.choice((0, 5, 1_000_000))
-        self.disk = Disk(directory)
+        self.disk = Disk(directory, is_logged=seed % LOGGED_EVERY == 0)
         self.now_ms = 1_000_000
         self.lives = 0
         self.is_faulty = False

@@ -17,8 +17,9 @@ from spillway.client import MessageLockLost, OutgoingMessage, ReceivedMessage
 from spillway.spark.platform.connection_pool import ConnectionPool, connection_pool
 from spillway.spark.platform.processes import ProcessId, machine, owner, process_id
 from spillway.spark.source import lock_handover
+from spillway.spark.source.keeper_client import KeeperClient, start_keeper
 from spillway.spark.source.keeper_place import KeeperPlace, KeeperUnavailable
-from spillway.spark.source.lock_keeper import KeeperClient, LockKeeper, start_keeper
+from spillway.spark.source.lock_keeper import LockKeeper
 from spillway.spark.source.lock_renewer import LockBatch, LockRenewer, interval
 from spillway.spark.source.locked import LockedPartition, Reception
 from spillway.spark.source.options import ReadOptions, read_options

@@ -17,7 +17,7 @@ from spillway.cli.control import RunningBroker
 from spillway.client import Connection, OutgoingMessage, ReceivedMessage, Receiver, SessionCannotBeLocked, connect
 from spillway.spark.platform.connection_pool import connection_pool
 from spillway.spark.platform.operations import CountedPool, Operations
-from spillway.spark.source import lock_handover, session_walk
+from spillway.spark.source import lock_handover, parallel, session_pages, session_walk
 from spillway.spark.source import locked as source_locked
 from spillway.spark.source.browse import BrowseReader, BrowseStreamReader
 from spillway.spark.source.lock_renewer import LockBatch, LockRenewer, lock_renewer_of
@@ -26,6 +26,7 @@ from spillway.spark.source.options import ReadOptions, read_options
 from spillway.spark.source.renewal_pace import RenewalPace
 from spillway.spark.source.sequence_bounds import sessions_of
 from spillway.spark.source.session_holder import HeldSession
+from spillway.spark.source.session_pages import tasks_by_sessions
 from spillway.spark.source.session_reception import SESSIONS_AT_A_TIME, SESSIONS_HELD_MAX
 from spillway.spark.source.settle import settle_groups, settle_on_executor
 from tests.spark.bus import Bus, run
@@ -99,7 +100,7 @@ def wait_until_nothing_is_held() -> None:
 
 def test_every_message_of_many_sessions_is_received_once_and_in_the_order_of_its_session(bus: Bus) -> None:
     queue = with_sessions(bus, 150, 20)
-    chosen = locked(bus, queue, maxMessages="5000")
+    chosen = locked(bus, queue, maxMessages="5000", partitions="4")
     reader = LockedReader(chosen, COLUMNS)
     parts = reader.partitions()
     assert len(parts) == 4
@@ -116,7 +117,7 @@ def test_every_message_of_many_sessions_is_received_once_and_in_the_order_of_its
 def test_a_task_has_a_range_of_sessions(bus: Bus) -> None:
     queue = with_sessions(bus, 100, 1)
     names = tuple(f"s{at:04d}" for at in range(100))
-    assert [part.sessions for part in planned(locked(bus, queue))] == [
+    assert [part.sessions for part in planned(locked(bus, queue, partitions="4"))] == [
         names[:25],
         names[25:50],
         names[50:75],
@@ -124,9 +125,36 @@ def test_a_task_has_a_range_of_sessions(bus: Bus) -> None:
     ]
     assert [part.sessions for part in planned(locked(bus, queue, partitions="2"))] == [names[:50], names[50:]]
     assert len(planned(locked(bus, queue, partitions="200"))) == 100
-    assert [part.sessions_max for part in planned(locked(bus, queue))] == [SESSIONS_HELD_MAX // 4] * 4
-    some = locked(bus, queue, sessions="s0001,s0007,s0009")
+    assert [part.sessions_max for part in planned(locked(bus, queue, partitions="4"))] == [SESSIONS_HELD_MAX // 4] * 4
+    some = locked(bus, queue, sessions="s0001,s0007,s0009", partitions="4")
     assert [part.sessions for part in planned(some)] == [("s0001",), ("s0007",), ("s0009",)]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "tasks"), [(0, 1), (1, 1), (1_000, 1), (1_001, 2), (3_000, 3), (3_001, 4), (50_000, 4)]
+)
+def test_a_task_for_every_thousand_sessions_but_no_more_than_four(sessions: int, tasks: int) -> None:
+    assert tasks_by_sessions(sessions) == tasks
+
+
+def test_sessions_are_received_by_as_many_tasks_as_there_is_work_for(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = with_sessions(bus, 40, 1)
+    assert len(planned(locked(bus, queue))) == len(planned(locked(bus, queue, partitions="1"))) == 1
+    monkeypatch.setattr(session_pages, "SESSIONS_A_TASK", 15)  # then they are many
+    assert [len(part.sessions or ()) for part in planned(locked(bus, queue))] == [13, 13, 14]
+
+
+def test_few_sessions_with_many_messages_are_received_by_several_tasks(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = with_sessions(bus, 6, 10)
+    monkeypatch.setattr(parallel, "MESSAGES_A_TASK", 20)
+    monkeypatch.setattr(parallel, "core_count", lambda: 8)
+    chosen = locked(bus, queue)
+    assert [len(part.sessions or ()) for part in planned(chosen, 40)] == [3, 3]
+    assert [len(part.sessions or ()) for part in planned(chosen, 10_000)] == [2, 2, 2]
+    assert [len(part.sessions or ()) for part in planned(chosen, 20)] == [6]
+    assert len(planned(locked(bus, queue, sessions="s0001"), 10_000)) == 1  # a session is one task's
 
 
 def test_each_batch_of_a_stream_begins_with_other_sessions(bus: Bus) -> None:

@@ -116,6 +116,7 @@ def test_a_task_has_many_sessions(spark: "SparkSession", bus: Bus) -> None:
     some = load(spark, bus, queue, sessions="s001,s005", bodyFormat="string")
     assert sorted(row["body"] for row in some.collect()) == ["s001", "s001", "s005", "s005"]
     options = {"mode": "receiveanddelete", "allowLoss": "true", "sessions": "*", "bodyFormat": "string"}
+    options["partitions"] = "4"  # so few would be one task's
     received = load(spark, bus, queue, **options).selectExpr("body", "spark_partition_id() AS task", "sequence_number")
     rows = received.collect()
     assert len({row["task"] for row in rows}) == 4

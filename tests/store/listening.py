@@ -34,6 +34,7 @@ class Desk:
         self.rows: dict[int, Rows] = {}
         self.failures: list[BaseException] = []
         self.ticket = 0
+        self.asked = 0
         self.copied_count = 0
         self._news: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -54,6 +55,7 @@ class Desk:
     def load(self, query: Query) -> int:
         self.ticket += 1
         self.journal.load(query, self.ticket)
+        self.asked += 1
         return self.ticket
 
     def ask(self, query: Query) -> Rows:
@@ -62,9 +64,9 @@ class Desk:
         return self.rows[ticket]
 
     def settle(self) -> None:
-        """Until all that was submitted is durable."""
+        """Until all that was submitted is durable, and all that was asked is answered."""
         ticket = self.submit(Turn(0))
-        self.wait(lambda: self.durable >= ticket)
+        self.wait(lambda: self.durable >= ticket and len(self.rows) == self.asked)
 
     def wait(self, is_done: Callable[[], bool]) -> None:
         while not is_done():

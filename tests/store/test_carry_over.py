@@ -1,4 +1,4 @@
-"""A store of format 4, which had the rules of a subscription in its settings, becomes one of format 5."""
+"""A store of format 4, which had the rules of a subscription in its settings, becomes one of this format."""
 
 import json
 import logging
@@ -104,7 +104,7 @@ def assert_carried_over(path: Path) -> None:
 def test_rules_get_rows_of_their_own_in_the_order_they_had(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert_carried_over(path)
-    assert caplog.text.count("format 4 was carried over to format 5") == 1
+    assert caplog.text.count("format 4 was carried over to format 6") == 1
     journal = SqliteJournal(path)
     catalogue = journal.recover()
     assert (catalogue.clock_ms, catalogue.last_entity_id, catalogue.created_ms) == (123_456, 7, 1_000)
@@ -134,7 +134,7 @@ def test_a_crash_at_any_moment_leaves_the_one_format_or_the_other(path: Path, tm
     connection.set_commit_hook(before)
     connection.set_wal_hook(keep)
     connection.pragma("cache_size", 5)  # pages go to the log before the transaction ends
-    carry_over(connection, FORMAT)
+    carry_over(connection, 4, FORMAT)
     assert len(moments) == 2
     shutil.copytree(path.parent, tmp_path / "crash-torn", ignore=shutil.ignore_patterns("crash-*", "*-shm"))
     connection.close()

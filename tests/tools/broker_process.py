@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import IO, Self
 
 import spillway
+from tests.tools.loop_choice import loop_options
 
 PACKAGE_PARENT = Path(spillway.__file__).resolve().parent.parent
 READY_TIMEOUT_S = 30.0
@@ -73,6 +74,7 @@ class BrokerProcess:
         self.stderr_path = log_dir / f"{data.name if data else 'memory'}.stderr"
         self.namespaces: dict[str, Listening] = {}
         self.ready_s = 0.0
+        self.event_loop = ""
         self._spawned = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
@@ -129,6 +131,8 @@ class BrokerProcess:
         line += ["--config", str(self.config)] if self.config else []
         for queue in self.queues:
             line += ["--queue", queue]
+        if "--loop" not in self.options:
+            line += loop_options()
         return line + self.options
 
     def start(self, timeout_s: float = READY_TIMEOUT_S) -> Self:
@@ -156,6 +160,7 @@ class BrokerProcess:
         said = json.loads(self._ready_line(timeout_s))
         self.ready_s = time.monotonic() - self._spawned
         assert said["ready"] is True, said
+        self.event_loop = said.get("event_loop", "")  # a version of long ago does not say it
         self.namespaces = {entry["name"]: Listening(**entry) for entry in said["namespaces"]}
         self.ports = {name: listening.port for name, listening in self.namespaces.items()}
 

@@ -24,6 +24,8 @@ import apsw
 
 from spillway.store.check import check
 from spillway.store.directory import JOURNAL_NAME
+from spillway.store.replay import log_directory
+from spillway.store.sqlite import SqliteJournal
 from spillway.store.wal import log_of
 from tests.tools.broker_process import NAMESPACE, BrokerDied, BrokerProcess
 from tests.tools.history import Verdict, judge, read
@@ -229,11 +231,16 @@ class PowerCuts:
             shutil.copyfile(journal, copy)
             if log_of(journal).exists():
                 shutil.copyfile(log_of(journal), log_of(copy))
+            if log_directory(journal).exists():
+                shutil.copytree(log_directory(journal), log_directory(copy))
             findings = check(copy)
             self._note_store_errors(findings or self._check_sequence_numbers(copy))
 
     def _check_sequence_numbers(self, copy: Path) -> list[str]:
         """None is forgotten: not one that a client has seen, and not one that an earlier look at the store found."""
+        journal = SqliteJournal(copy)  # puts what the log has into the file
+        journal.recover()
+        journal.close()
         connection = apsw.Connection(str(copy))
         stored = {str(path).lower(): int(str(number)) for path, number in connection.execute(LAST_NUMBERS)}
         connection.close()

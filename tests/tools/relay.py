@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import deque
 from types import TracebackType
+from typing import cast
 
 # Bytes read and not yet handed on, per direction: the delay times a fast loopback stays far below it.
 UNDER_WAY_BYTES_MAX = 64 * 1024 * 1024
@@ -33,8 +34,7 @@ class _Direction(asyncio.Protocol):
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def join(self, peer: "_Direction") -> None:
         """The other side has been reached; what came early starts its way now."""

@@ -17,6 +17,7 @@ from spillway.amqp.events import (
     SaslFinished,
     SaslRequested,
 )
+from spillway.amqp.fast import PlainTransfer, uint_at
 from spillway.amqp.frames import (
     AMQP_HEADER,
     EMPTY_FRAME,
@@ -48,6 +49,8 @@ from spillway.amqp.session import SESSION_BYTES, Session
 from spillway.amqp.types import Symbol
 
 if TYPE_CHECKING:
+    from mypy_extensions import i64  # an int where it is not compiled
+
     from spillway.amqp.link import Link
 
 FRAME_BYTES_MIN: Final = 512  # [2.7.1] MIN-MAX-FRAME-SIZE
@@ -56,6 +59,10 @@ CLOSE_WAIT_MS: Final = 10_000  # how long the peer may take to answer our close
 ALL_FRAMES: Final = 1 << 62
 LIGHT_FRAME_BYTES: Final = 2_048  # a larger one counts as one more for each of these
 DISPOSITION_BYTES: Final = 40  # roughly, of a run not written yet
+JOINED_BYTES_MAX: Final = 8 * 1024  # pieces of output that are larger on average are not copied once more
+_PLAIN_HEADER: Final = 0x0200  # doff 2, type AMQP; the channel is behind it
+_TRANSFER_DESCRIPTOR: Final = 0x005314C0  # and a list8
+_TRANSFER_BYTES_MIN: Final = 21  # less is no plain one
 
 
 class Account(Protocol):
@@ -142,6 +149,7 @@ class Connection:
         self.weighs_frames = options.weighs_frames  # large frames, and those that ask for work, count as many
         self.dirty_sessions: list[Session] = []
         self._parser = FrameParser(SASL_FRAME_BYTES_MAX)
+        self._transfer = PlainTransfer()  # the one being read
         self._frames_left: int = ALL_FRAMES  # that may still be read before the owner asks again
         self._out: list[bytes] = []
         self._out_bytes: int = 0
@@ -160,16 +168,14 @@ class Connection:
     def receive(self, data: bytes, now_ms: int, frames_max: int = ALL_FRAMES) -> None:
         """Take in bytes. Bad ones are answered with an error and an event, never with an exception.
 
-        At most `frames_max` frames are read; if there may be more, `is_cut` says so, and `read_on` goes on with them.
+        At most `frames_max` frames are read; if there may be more, `is_cut` says so, and no bytes at all go on with
+        what was received before.
         """
-        self._received_ms = now_ms
-        if self.state == states.CLOSED:
-            return
-        self._parser.feed(data)
-        self.read_on(now_ms, frames_max)
-
-    def read_on(self, now_ms: int, frames_max: int = ALL_FRAMES) -> None:
-        """Read more frames of what was received before."""
+        if data:
+            self._received_ms = now_ms
+            if self.state == states.CLOSED:
+                return
+            self._parser.feed(data)
         self._now_ms = now_ms
         self._frames_left = frames_max
         self._read()
@@ -209,7 +215,7 @@ class Connection:
         return events
 
     def drain_output(self) -> list[bytes]:
-        """Everything that is to be written, in order."""
+        """Everything that is to be written, in order; in one piece, unless it is large."""
         if self.dirty_sessions:
             sessions = self.dirty_sessions
             self.dirty_sessions = []
@@ -217,6 +223,8 @@ class Connection:
                 session.flush()
         out = self._out
         if out:
+            if len(out) > 1 and self._out_bytes <= len(out) * JOINED_BYTES_MAX:
+                out = [b"".join(out)]
             self._out = []
             self._out_bytes = 0
             self._sent_ms = self._now_ms
@@ -351,8 +359,12 @@ class Connection:
         parser = self._parser
         try:
             while self._frames_left > 0:
-                self._frames_left -= 1
                 state = self.state
+                if state == states.OPENED:
+                    self._read_plain_transfers(parser)
+                    if self._frames_left <= 0:
+                        return
+                self._frames_left -= 1
                 if state == states.OPENED:
                     frame = parser.next()
                     if frame is None:
@@ -385,6 +397,41 @@ class Connection:
             error = error_from(fault)
             self._fail_with(error)
             self._finish(error)
+
+    def _read_plain_transfers(self, parser: FrameParser) -> None:
+        """Deliveries of one frame each, one behind the other where they lie, as `_on_frame` would read them.
+
+        Whatever comes first that is anything else, or not whole, is left: the general way decides what it is.
+        """
+        transfer = self._transfer
+        data = parser.data
+        at: i64 = parser.at
+        end: i64 = len(data)
+        size_max: i64 = parser.max_frame_size
+        last_header: i64 = -1
+        session: Session | None = None
+        while end - at >= _TRANSFER_BYTES_MIN and self._frames_left > 0:
+            size: i64 = uint_at(data, at)
+            if size < _TRANSFER_BYTES_MIN or size > size_max or size > end - at:
+                return
+            header: i64 = uint_at(data, at + 4)
+            if header >> 16 != _PLAIN_HEADER or uint_at(data, at + 8) != _TRANSFER_DESCRIPTOR:
+                return
+            if header != last_header:
+                last_header = header
+                session = self.sessions_by_remote_channel.get(header & 0xFFFF)
+            if session is None or session.state != states.SESSION_MAPPED:
+                return
+            if not transfer.read(data, at + 12, at + size) or not session.on_plain_transfer(transfer, data, at + size):
+                return
+            at += size
+            parser.at = at
+            self._frames_left -= 1
+            self.frames_count += 1
+            self.frames_weight += 1
+            extra: i64 = (size - 8) // LIGHT_FRAME_BYTES
+            if extra > 0:
+                self.spend_frames(extra)
 
     def _on_early_or_late_frame(self, frame: Frame) -> None:
         if self.state == states.OPENING or self.state == states.CLOSE_SENT:

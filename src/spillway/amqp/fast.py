@@ -3,10 +3,13 @@
 A decoder here gives exactly what the general way would give, or None for anything unusual: nulls in odd places, states
 with fields, wide encodings nobody uses, errors. It never raises and never decides. An encoder gives a frame that
 decodes to the same value; its numbers have fixed widths, so that one precompiled pack writes them.
+
+Two forms are plainer still, and are nearly all there is: a delivery of one frame, read where it lies (`PlainTransfer`)
+and written behind others of its session (`TransferHeads`).
 """
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spillway.amqp.encoder import encode
 from spillway.amqp.performatives import (
@@ -20,6 +23,10 @@ from spillway.amqp.performatives import (
     Released,
     Transfer,
 )
+from spillway.amqp.rising import LAST_BYTES, Rising
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # an int where it is not compiled
 
 NULL: Final = -1
 ODD: Final = -2  # not a plain form: the general decoder shall look at it
@@ -28,6 +35,7 @@ _TAG_SIZE_MAX: Final = 32  # [2.8.7]
 
 # size | doff 2, type 0, channel | descriptor and list8 | list size and count | fields
 _TRANSFER: Final = struct.Struct(">IIIHBIBIBB")
+_TRANSFER_MIDDLE: Final = struct.Struct(">IIHBIB")
 _DISPOSITION: Final = struct.Struct(">IIIHBBIBIB")
 _FLOW: Final = struct.Struct(">IIIHBIBIBIBIBIBIBIBBBB")
 _FORMAT: Final = struct.Struct(">BI")
@@ -81,6 +89,92 @@ def _flag(data: bytes, at: int, end: int) -> tuple[int, int]:
     if code == 0x56 and at + 2 <= end and data[at + 1] <= 1:
         return data[at + 1], at + 2
     return ODD, at
+
+
+def uint_at(data: bytes, at: "i64") -> "i64":
+    """Four bytes as a number; all of them are there."""
+    first: i64 = data[at]
+    second: i64 = data[at + 1]
+    third: i64 = data[at + 2]
+    last: i64 = data[at + 3]
+    return first << 24 | second << 16 | third << 8 | last
+
+
+class PlainTransfer:
+    """The fields of a transfer that is a whole delivery and nothing else; read anew for each, without another object.
+
+    It has an id, a tag and the message format 0 or none; no more frames follow, and it has no state and no settle mode.
+    """
+
+    def __init__(self) -> None:
+        self.handle: i64 = 0
+        self.delivery_id: i64 = 0
+        self.tag_at: i64 = 0
+        self.tag_end: i64 = 0
+        self.is_settled = False
+        self.payload_at: i64 = 0
+
+    def read(self, data: bytes, at: "i64", end: "i64") -> bool:
+        """`at` is the size of its list8, `end` where the frame ends. False: it is not so plain, or wrong."""
+        if end - at < 9:
+            return False
+        after: i64 = at + 1 + data[at]
+        count: i64 = data[at + 1]
+        if after > end or after < at + 8 or count < 3 or count > 11:
+            return False
+        at += 2
+        code: i64 = data[at]
+        if code == 0x43:
+            self.handle = 0
+            at += 1
+        elif code == 0x52:
+            self.handle = data[at + 1]
+            at += 2
+        elif code == 0x70 and at + 5 < after:
+            self.handle = uint_at(data, at + 1)
+            at += 5
+        else:
+            return False
+        code = data[at]
+        if code == 0x43:
+            self.delivery_id = 0
+            at += 1
+        elif code == 0x52 and at + 2 < after:
+            self.delivery_id = data[at + 1]
+            at += 2
+        elif code == 0x70 and at + 5 < after:
+            self.delivery_id = uint_at(data, at + 1)
+            at += 5
+        else:
+            return False
+        if at + 2 > after or data[at] != 0xA0 or data[at + 1] > _TAG_SIZE_MAX:
+            return False
+        self.tag_at = at + 2
+        at += 2 + data[at + 1]
+        self.tag_end = at
+        self.is_settled = False
+        index: i64 = 3
+        while index < count:
+            if at >= after:
+                return False
+            code = data[at]
+            if index == 3:
+                if code != 0x43 and code != 0x40:  # format 0, or none
+                    return False
+            elif index == 4:
+                if code == 0x41:
+                    self.is_settled = True
+                elif code != 0x42 and code != 0x40:
+                    return False
+            elif index == 6 or index == 7:
+                if code != 0x40:  # settle mode and state
+                    return False
+            elif code != 0x42 and code != 0x40 and (code != 0x41 or index != 10):
+                return False  # more, resume, aborted; batchable says nothing
+            at += 1
+            index += 1
+        self.payload_at = after
+        return at == after
 
 
 def decode_transfer(data: bytes, at: int, end: int) -> Transfer | None:
@@ -249,6 +343,45 @@ def decode_flow(data: bytes, at: int, end: int) -> Flow | None:
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
+
+
+class TransferHeads:
+    """Heads of the deliveries on one session that are one frame of the message format 0: what comes before their
+    payload. Ids rise, sizes are alike, and the rest is the same for every delivery of a link."""
+
+    def __init__(self, channel: int) -> None:
+        self.channel = channel
+        self.sizes = Rising(4)
+        self.ids = Rising(4)
+        self.handle = -1  # of the last one, and how long its tag was
+        self.tag_size = -1
+        self.middle = b""  # from behind the size to the delivery-id
+
+    def head(self, handle: int, delivery_id: int, tag: bytes, settled: bool, payload_size: int) -> bytes:
+        """As `transfer_frame` writes it."""
+        tag_size = len(tag)
+        if handle != self.handle or tag_size != self.tag_size:
+            self._begin(handle, tag_size)
+        tail = _TAILS_0[2] if settled else _TAILS_0[0]
+        size = 34 + tag_size + payload_size
+        return b"%b%b%b%b%b\xa0%b%b%b" % (
+            self.sizes.upper(size),
+            LAST_BYTES[size & 0xFF],
+            self.middle,
+            self.ids.upper(delivery_id),
+            LAST_BYTES[delivery_id & 0xFF],
+            LAST_BYTES[tag_size],
+            tag,
+            tail,
+        )
+
+    def _begin(self, handle: int, tag_size: int) -> None:
+        assert tag_size <= _TAG_SIZE_MAX, "a delivery tag has at most 32 bytes"
+        self.handle = handle
+        self.tag_size = tag_size
+        self.middle = _TRANSFER_MIDDLE.pack(
+            _DOFF | self.channel, _TRANSFER_LIST, ((21 + tag_size) << 8) | 11, 0x70, handle, 0x70
+        )
 
 
 def transfer_frame(

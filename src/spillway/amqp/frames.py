@@ -47,50 +47,80 @@ class FrameParser:
     """Bytes in, frames out, one at a time: what `next` does may change how the bytes behind it must be read.
 
     Whole frames are handed out where they lie in the chunk that brought them. Only an unfinished one is copied, into a
-    buffer that grows with what really arrives, never with the size a header claims.
+    buffer that grows with what really arrives, never with the size a header claims; once it is whole, what came behind
+    it is read where it lies again.
+
+        `data` from `at` on │ `_behind` from `_behind_at` on       or, of a frame that is not whole, `_pending` alone
     """
 
     def __init__(self, max_frame_size: int) -> None:
         self.max_frame_size = max_frame_size
-        self._data = b""
-        self._at = 0
+        self.data = b""
+        self.at = 0
+        self._behind = b""  # read after `data`
+        self._behind_at = 0
         self._pending = bytearray()
         self._needed = 0
 
     def feed(self, data: bytes) -> None:
-        if not self._pending and self._at >= len(self._data):
-            self._data = data
-            self._at = 0
+        if self._pending:
+            self._feed_pending(data)
+        elif self.at >= len(self.data) and not self._behind:
+            self.data = data
+            self.at = 0
+        else:  # not all of what came before was read
+            self.data = self.data[self.at :] + self._behind[self._behind_at :] + data
+            self.at = 0
+            self._behind = b""
+
+    def _feed_pending(self, data: bytes) -> None:
+        """More of a frame that is not whole yet."""
+        missing = self._needed - len(self._pending)
+        if len(data) < missing:
+            self._pending += data
             return
-        if not self._pending:
-            self._pending += self._data[self._at :]
-            self._data = b""
-            self._at = 0
-        self._pending += data
-        if len(self._pending) >= self._needed:
-            self._data = bytes(self._pending)
-            self._pending.clear()
-            self._needed = 0
+        if self._needed == HEADER_SIZE:
+            missing = len(data)  # how much more it needs is not known yet
+        else:
+            self._behind = data if missing < len(data) else b""
+            self._behind_at = missing
+        self._pending += data[:missing]
+        self.data = bytes(self._pending)
+        self.at = 0
+        self._pending.clear()
+        self._needed = 0
 
     @property
     def unread(self) -> int:
         """Bytes fed that no frame has been made of."""
-        return len(self._data) - self._at + len(self._pending)
+        behind = len(self._behind) - self._behind_at if self._behind else 0
+        return len(self.data) - self.at + behind + len(self._pending)
+
+    def advance(self) -> None:
+        """All of `data` is read: go on with what came behind it."""
+        if self._behind:
+            self.data = self._behind
+            self.at = self._behind_at
+            self._behind = b""
 
     def next_header(self) -> bytes | None:
         """The next eight bytes as a protocol header, None until they are there."""
-        at = self._at
-        left = len(self._data) - at
+        if self.at >= len(self.data):
+            self.advance()
+        at = self.at
+        left = len(self.data) - at
         if left < HEADER_SIZE:
             self._wait_for(HEADER_SIZE, left)
             return None
-        self._at += HEADER_SIZE
-        return self._data[at : self._at]
+        self.at += HEADER_SIZE
+        return self.data[at : self.at]
 
     def next(self) -> Frame | None:
         """The next whole frame, None until more bytes come."""
-        data = self._data
-        at = self._at
+        if self.at >= len(self.data):
+            self.advance()
+        data = self.data
+        at = self.at
         left = len(data) - at
         if left < HEADER_SIZE:
             self._wait_for(HEADER_SIZE, left)
@@ -107,18 +137,19 @@ class FrameParser:
         if left < size:
             self._wait_for(size, left)
             return None
-        self._at = at + size
+        self.at = at + size
         return Frame(kind, (data[at + 6] << 8) | data[at + 7], data, at + body, at + size)
 
     def _wait_for(self, size: int, left: int) -> None:
-        """Fewer than `size` bytes are `left` in `_data`: they wait in `_pending` for the rest."""
+        """Fewer than `size` bytes are `left` in `data`, and none behind: they wait in `_pending` for the rest."""
         if self._pending:
             return  # still the same unfinished frame: what it needs is known
+        assert not self._behind, "what lies behind begins with a frame"
         self._needed = size
         if left > 0:
-            self._pending += self._data[self._at :]
-            self._data = b""
-            self._at = 0
+            self._pending += self.data[self.at :]
+            self.data = b""
+            self.at = 0
 
 
 def decode_performative(data: bytes, at: int, end: int, budget: DecodeBudget) -> tuple[Performative, int]:

@@ -17,6 +17,7 @@ from spillway.amqp.events import (
     TransferReceived,
     TransferTooLarge,
 )
+from spillway.amqp.fast import PlainTransfer
 from spillway.amqp.performatives import (
     Attach,
     DeliveryState,
@@ -250,6 +251,18 @@ class Link:
         self.delivery_count = serial_add(self.delivery_count, 1)
         return self.session.outgoing.send(self, tag, payload, settled, message_format)
 
+    def send_behind(self, tag: bytes, head: bytes, rest: bytes, settled: bool) -> None:
+        """`send` of a payload that is in two pieces; they are put together only if they have to wait."""
+        assert self.is_sender and self.state == states.LINK_ATTACHED, "only an attached sender sends"
+        self.credit -= 1
+        self.delivery_count = serial_add(self.delivery_count, 1)
+        session = self.session
+        if session.outgoing.write_head(self, tag, len(head) + len(rest), settled):
+            session.connection.append(head)
+            session.connection.append(rest)
+        else:
+            session.outgoing.send(self, tag, head + rest, settled, 0)
+
     def drained(self) -> None:
         """Nothing is left to send: give the rest of the credit back [2.6.7]."""
         assert self.is_sender, "credit is a sender's"
@@ -382,6 +395,21 @@ class Link:
             self.fail(INVALID_FIELD, "A delivery began before the one in progress on this link was complete.")
             return
         self.on_part(partial, transfer, data, at, end)
+
+    def on_plain_transfer(self, transfer: PlainTransfer, data: bytes, end: int) -> bool:
+        """`on_transfer` of a whole delivery, where nothing but to tell it is to be done; False, and nothing, if not."""
+        at = transfer.payload_at
+        if self.state != states.LINK_ATTACHED or self.is_sender or self.partial is not None:
+            return False
+        if self.is_draining or self.weight or (0 < self.bytes_max < end - at):
+            return False
+        self.delivery_count = serial_add(self.delivery_count, 1)
+        self.credit_left -= 1
+        tag = data[transfer.tag_at : transfer.tag_end]
+        self.session.connection.events.append(
+            TransferReceived(self, transfer.delivery_id, tag, transfer.is_settled, 0, data[at:end], None)
+        )
+        return True
 
     def refuse_transfer(self, transfer: Transfer) -> None:
         if self.state >= states.LINK_DETACH_SENT:

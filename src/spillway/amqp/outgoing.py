@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from spillway.amqp.events import SentDelivery
-from spillway.amqp.fast import transfer_frame
+from spillway.amqp.fast import TransferHeads, transfer_frame
 from spillway.amqp.frames import encode_frame
 from spillway.amqp.performatives import Transfer
 from spillway.amqp.serial import MASK, serial_add, serial_difference
@@ -47,6 +47,7 @@ class Outgoing:
     def __init__(self, connection: "Connection", local_channel: int) -> None:
         self.connection = connection
         self.local_channel = local_channel
+        self.heads: TransferHeads | None = None  # once something is sent
         self.next_outgoing_id: int = 0
         self.next_delivery_id: int = 0
         self.window: int = 0  # transfer frames the peer still takes
@@ -78,29 +79,38 @@ class Outgoing:
         """Write a delivery, or what the window takes of it; the rest waits."""
         assert len(tag) <= TAG_BYTES_MAX, "a delivery-tag has at most 32 bytes"
         delivery_id = self.next_delivery_id
-        self.next_delivery_id = (delivery_id + 1) & MASK
-        connection = self.connection
-        size = len(payload)
-        if self.window > 0 and size + TRANSFER_HEAD_BYTES_MAX <= connection.frame_bytes_max and not self.queue:
-            # The usual case: one frame, and room for it.
-            self.window -= 1
-            self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
-            if not settled:
-                self.unsettled[delivery_id] = SentDelivery(link, delivery_id, tag)
-                link.outstanding += 1
-                if len(self.unsettled) > self.unsettled_paid:
-                    self.settle_up()
-            connection.append(
-                transfer_frame(
-                    self.local_channel, link.local_handle, delivery_id, tag, message_format, settled, False, payload
-                )
-            )
+        if message_format == 0 and self.write_head(link, tag, len(payload), settled):
+            self.connection.append(payload)
             return delivery_id
+        self.next_delivery_id = (delivery_id + 1) & MASK
         self.queue.append(OutgoingDelivery(link, delivery_id, tag, payload, settled, message_format))
-        connection.account.charge(size + QUEUED_BYTES)
+        self.connection.account.charge(len(payload) + QUEUED_BYTES)
         link.unsent += 1
         self.write_queued()
         return delivery_id
+
+    def write_head(self, link: "Link", tag: bytes, size: int, settled: bool) -> bool:
+        """Write the head of a delivery whose payload of so many bytes is put behind it at once.
+
+        False, and nothing is written: it is more than one frame, or must wait for the window or for others.
+        """
+        connection = self.connection
+        if self.window <= 0 or size + TRANSFER_HEAD_BYTES_MAX > connection.frame_bytes_max or self.queue:
+            return False
+        delivery_id = self.next_delivery_id
+        self.next_delivery_id = (delivery_id + 1) & MASK
+        self.window -= 1
+        self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
+        if not settled:
+            self.unsettled[delivery_id] = SentDelivery(link, delivery_id, tag)
+            link.outstanding += 1
+            if len(self.unsettled) > self.unsettled_paid:
+                self.settle_up()
+        heads = self.heads
+        if heads is None:
+            heads = self.heads = TransferHeads(self.local_channel)
+        connection.append(heads.head(link.local_handle, delivery_id, tag, settled, size))
+        return True
 
     def write_queued(self) -> None:
         """Write the queue as far as the window allows."""

@@ -22,6 +22,7 @@ from spillway.amqp.events import (
     SessionEnded,
     WindowOpened,
 )
+from spillway.amqp.fast import PlainTransfer, disposition_frame
 from spillway.amqp.link import Link
 from spillway.amqp.outgoing import UNSETTLED_STEP, Outgoing
 from spillway.amqp.performatives import (
@@ -347,6 +348,21 @@ class Session:
         if link is not None:
             link.on_transfer(transfer, data, at, end)
 
+    def on_plain_transfer(self, transfer: PlainTransfer, data: bytes, end: int) -> bool:
+        """`on_transfer` of a whole delivery that nothing is to be said of.
+
+        False, and nothing has changed, if anything is: then the general way does it.
+        """
+        left = self.incoming_left - 1
+        if left < 0 or left + left < self.connection.options.incoming_window:  # a product of two large ones is dear
+            return False
+        link = self.links_by_remote_handle.get(transfer.handle)
+        if link is None or not link.on_plain_transfer(transfer, data, end):
+            return False
+        self.incoming_left = left
+        self.next_incoming_id = (self.next_incoming_id + 1) & MASK
+        return True
+
     def on_flow(self, flow: Flow) -> None:
         if self.outgoing.set_window(flow.next_incoming_id, flow.incoming_window):
             self.connection.events.append(WindowOpened(self))
@@ -408,7 +424,13 @@ class Session:
 
     def write_run(self, run: DispositionRun) -> None:
         run.is_open = False
-        self.connection.write(self.local_channel, Disposition(run.role, run.first, run.last, run.settled, run.state))
+        frame = disposition_frame(self.local_channel, run.role, run.first, run.last, run.settled, run.state)
+        if frame is not None:
+            self.connection.append(frame)
+        else:
+            self.connection.write(
+                self.local_channel, Disposition(run.role, run.first, run.last, run.settled, run.state)
+            )
 
     def flush_runs(self) -> None:
         """Write what is to be said of deliveries, before anything that must come after it."""

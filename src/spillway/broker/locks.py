@@ -8,23 +8,31 @@ from typing import Final
 
 from spillway.model.message import DEFERRED, Overlay, StoredMessage
 
-_MULTIPLIER: Final = 0x9E3779B97F4A7C15  # odd, so that the product below is a bijection on 64 bits
-_MASK: Final = 0xFFFFFFFFFFFFFFFF
+_MULTIPLIER: Final = 0x3779B97F4A7C15  # odd, so that the product below is a bijection on 56 bits
+_MASK: Final = 0xFFFFFFFFFFFFFF
+_LAST_BYTES: Final[list[bytes]] = [bytes([value]) for value in range(256)]
 LOCK_BYTES: Final = 400  # what a lock takes in memory, besides properties that settlements have added
 NEVER_ENDS_MS: Final = 1 << 62
 
 
 class LockTokens:
-    """Tokens that are never handed out twice: eight random bytes of this life and a scattered counter."""
+    """Tokens that are never handed out twice: eight random bytes of this life and a counter.
+
+    The counter is scattered but for its last byte, so 256 tokens in a row share all the others.
+    """
 
     def __init__(self, seed: bytes) -> None:
         assert len(seed) == 8, "a seed has eight bytes"
         self.seed = seed
         self.count = 0
+        self.shared = b""  # all bytes of a token but the last one
 
     def next(self) -> bytes:
         self.count += 1
-        return self.seed + ((self.count * _MULTIPLIER) & _MASK).to_bytes(8, "big")
+        last = self.count & 0xFF
+        if last == 0 or not self.shared:
+            self.shared = self.seed + (((self.count >> 8) * _MULTIPLIER) & _MASK).to_bytes(7, "big")
+        return self.shared + _LAST_BYTES[last]
 
 
 class Holder:
@@ -100,8 +108,9 @@ class LockTable:
             lock.holder.locked_count += 1
 
     def remove(self, token: bytes) -> Lock | None:
-        lock = self.by_token.pop(token, None)
+        lock = self.by_token.get(token)
         if lock is not None:
+            del self.by_token[token]
             if lock.overlay is not None:
                 self.overlay_bytes -= lock.overlay.size_bytes
             if lock.state == DEFERRED:

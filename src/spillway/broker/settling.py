@@ -40,13 +40,16 @@ class Settling:
     def _settle_token(
         self, queue: Queue, lane: Lane, token: bytes, settlement: Settlement, decided: Decided
     ) -> BrokerError | None:
-        error = queue.refuse_settlement(settlement)
-        if error is not None:
-            return error
+        error: BrokerError | None = None
+        is_completed = settlement.kind == COMPLETE  # which is the usual one, and never refused
+        if not is_completed:
+            error = queue.refuse_settlement(settlement)
+            if error is not None:
+                return error
         lock = queue.find_lock(lane, token, decided.now_ms)
         if lock is None:
             return _lock_lost(queue)
-        if settlement.kind != COMPLETE:  # which is the usual one, and never refused
+        if not is_completed:
             if settlement.properties:
                 error = queue.refuse_changes(lock, settlement)
             if error is None:

@@ -71,6 +71,12 @@ def command(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Set a limit of every namespace; 0 is none. May be repeated."),
     ] = None,
+    loop: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The event loop: uvloop, asyncio, or auto, which is uvloop if it is installed."
+        ),
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="On ready, print one line of JSON on stdout.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every connection.")] = False,
 ) -> None:
@@ -94,6 +100,7 @@ def command(
         is_clear_text_allowed=clear_text,
         is_clock_movable=movable_clock,
         limits=limit or [],
+        loop=loop,
         is_json=as_json,
         is_verbose=verbose,
     )
@@ -118,6 +125,7 @@ def make_plan(
     is_clear_text_allowed: bool,
     is_clock_movable: bool,
     limits: list[str],
+    loop: str,
     is_json: bool,
     is_verbose: bool,
 ) -> ServePlan:
@@ -147,6 +155,7 @@ def make_plan(
         also_ports=tuple(also_listen),
         allowed_hosts=frozenset(parse_host(value) for value in allow_hosts),
         quotas=quotas,
+        loop=check_loop(loop),
         is_json=is_json,
         log_level="DEBUG" if is_verbose else log_level(),
         warnings=warnings,
@@ -197,6 +206,21 @@ def parse_limits(values: list[str], is_development: bool) -> "Quotas":
         except ValueError as error:
             raise UsageError(f"--limit {value}: {error}") from None
     return quotas
+
+
+def check_loop(wanted: str) -> str:
+    """The loop must be there before anything is opened."""
+    from spillway.server.event_loop import CHOICES, LoopMissing, choose_loop
+
+    if wanted not in CHOICES:
+        raise UsageError(f"--loop {wanted}: must be auto, uvloop or asyncio")
+    try:
+        choose_loop(wanted)
+    except LoopMissing as error:
+        raise UsageError(
+            f"--loop {wanted}: {error}; install it (pip install uvloop), or leave the option out"
+        ) from None
+    return wanted
 
 
 def check_port(port: int, option: str) -> None:

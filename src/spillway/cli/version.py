@@ -23,7 +23,7 @@ def command(
 ) -> None:
     """Print the versions in use and whether it is compiled.
 
-    If it is not compiled, it says why. In use: spillway itself, Python, SQLite.
+    If it is not compiled, it says why. In use: spillway itself, Python, the event loop of `spillway serve`, SQLite.
     """
     facts = collect()
     if as_json:
@@ -32,6 +32,7 @@ def command(
     print(f"spillway {facts['version']}")
     print(f"build: {build_text()}")
     print(f"python: {facts['python']}")
+    print(f"event loop: {facts['event_loop']}")
     print(f"sqlite: {facts['sqlite']} (apsw {facts['apsw']})")
 
 
@@ -39,12 +40,14 @@ def collect() -> dict[str, str]:
     import apsw
 
     import spillway
+    from spillway.server.event_loop import choose_loop
 
     return {
         "version": spillway.__version__,
         "hot_rooms": hot_rooms_state(),
         "not_compiled_because": not_compiled_because(),
         "python": platform.python_version(),
+        "event_loop": choose_loop().text,
         "sqlite": apsw.sqlite_lib_version(),
         "apsw": apsw.apsw_version(),
     }

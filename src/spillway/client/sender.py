@@ -174,8 +174,9 @@ class Sender(LinkEnd):
             if posted.future.done():  # given up while it waited: it was never sent
                 self._bytes -= posted.size
                 continue
-            self._tag = (self._tag + 1) & 0xFFFFFFFF
-            tag = _TAG.pack(self._tag)
+            tag = self._next_tag()
+            while tag in self._unsettled:  # tags have begun again, and this one has no outcome yet
+                tag = self._next_tag()
             link.send(tag, posted.payload, self.presettled, posted.message_format)
             self.carrier.flush_soon(posted.size)
             posted.payload = b""  # the engine has it now
@@ -186,6 +187,10 @@ class Sender(LinkEnd):
                 self._unsettled[tag] = posted
         if self._waiters:
             self._wake()
+
+    def _next_tag(self) -> bytes:
+        self._tag = (self._tag + 1) & 0xFFFFFFFF
+        return _TAG.pack(self._tag)
 
     # -- told by the wire ------------------------------------------------------------------------------------------
 

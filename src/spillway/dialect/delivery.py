@@ -1,8 +1,7 @@
 """A stored message as it goes to a client: our head, then the sender's bytes (docs/wire.md, "Message sections").
 
-The head is header, delivery annotations and message annotations. The usual message (no time to live, no priority, no
-annotations of its own, nothing changed by the broker) gets it from one precompiled pack. The same encoder serves
-deliveries, browsing and receiving by sequence number.
+The head is header, delivery annotations and message annotations. The same encoder serves deliveries, browsing and
+receiving by sequence number. The usual message gets its head by one join of bytes that are there (`UsualHeads`).
 
 `absolute-expiry-time` and `creation-time` stay as the sender wrote them. Rewriting them would mean re-encoding the
 properties of every message with a time to live; JavaScript subtracts one from the other, so both from the sender give
@@ -13,6 +12,7 @@ import struct
 from typing import Final
 
 from spillway.amqp.codec import encode
+from spillway.amqp.rising import LAST_BYTES, Rising
 from spillway.dialect.admission import admit_again
 from spillway.dialect.annotations import (
     DEAD_LETTER_DESCRIPTION,
@@ -63,25 +63,92 @@ _LOCKED_PAIR: Final = struct.Struct(f">{len(_LOCKED_KEY)}sq")
 _FIRST_NUMBER_PAIR: Final = struct.Struct(f">{len(_FIRST_NUMBER_KEY)}sq")
 _STATE_PAIR: Final = struct.Struct(f">{len(_STATE_KEY)}sB")
 
-# The lock token is a GUID, AMQP has uuids (docs/wire.md, "Lock tokens have two byte orders").
-_GUID: Final = struct.Struct("<IHH8s")
-
-# The head of the usual locked message, written by one pack: literal, value, literal, value …
-_HEAD_1: Final = _HEADER + b"\xc0\x0a\x05"  # list8 of durable, priority, ttl, first-acquirer, delivery-count
-_HEAD_2: Final = b"\x40\x40\x40" + _UINT
+# The usual locked message: constants between its numbers.
+_PLAIN_HEADERS: Final[list[bytes]] = [
+    _HEADER + b"\xc0\x0a\x05" + flag + b"\x40\x40\x40" + _UINT + bytes(4) for flag in (b"\x40", b"\x42", b"\x41")
+]
 _TOKEN_PAIR_SIZE: Final = len(_TOKEN_KEY) + 16
-_HEAD_3: Final = _DELIVERY_ANNOTATIONS + bytes([0xC1, 1 + _TOKEN_PAIR_SIZE, 2]) + _TOKEN_KEY
+_TOKEN_HEAD: Final = _DELIVERY_ANNOTATIONS + bytes([0xC1, 1 + _TOKEN_PAIR_SIZE, 2]) + _TOKEN_KEY
 _OUR_SIZE: Final = _PAIRS.size + _LOCKED_PAIR.size
-_HEAD_4: Final = _MESSAGE_ANNOTATIONS + bytes([0xC1, 1 + _OUR_SIZE, 2 * (_PAIRS_COUNT + 1)]) + _LOCKED_KEY
-_USUAL_HEAD: Final = struct.Struct(
-    f">{len(_HEAD_1)}sB{len(_HEAD_2)}sI{len(_HEAD_3)}sIHH8s{len(_HEAD_4)}sq{len(_NUMBER_KEY)}sq{len(_TIME_KEY)}sq"
-)
+_OUR_HEAD: Final = _MESSAGE_ANNOTATIONS + bytes([0xC1, 1 + _OUR_SIZE, 2 * (_PAIRS_COUNT + 1)]) + _LOCKED_KEY
 # The same of a copy in a subscription, which says where it comes from.
 _COPY_SIZE: Final = _OUR_SIZE + _FIRST_NUMBER_PAIR.size + _STATE_PAIR.size
-_COPY_4: Final = _MESSAGE_ANNOTATIONS + bytes([0xC1, 1 + _COPY_SIZE, 2 * (_PAIRS_COUNT + 3)]) + _LOCKED_KEY
-_COPY_TAIL: Final = struct.Struct(f">{len(_FIRST_NUMBER_KEY)}sq{len(_STATE_KEY)}sB")
+_COPY_HEAD: Final = _MESSAGE_ANNOTATIONS + bytes([0xC1, 1 + _COPY_SIZE, 2 * (_PAIRS_COUNT + 3)]) + _LOCKED_KEY
+_COPY_STATE: Final = _STATE_KEY + bytes([ACTIVE])
 
 _FLAGS: Final = b"\x40\x42\x41"  # null, false, true: by what was said
+
+
+class UsualHeads:
+    """Heads of the usual messages that one link is handed: locked, active, without annotations of their own, nothing
+    changed by the broker. `head` gives what `encode_delivery` puts before the sender's bytes, or None for any other.
+
+    Their numbers and times rise, and of their lock tokens only the second half differs.
+    """
+
+    def __init__(self, is_copy: bool) -> None:
+        self.is_copy = is_copy
+        self.seed = b""  # the first half of the last lock token
+        self.token_head = b""  # up to there, in network order
+        self.locked = Rising(8)
+        self.numbers = Rising(8)
+        self.times = Rising(8)
+        self.first_numbers = Rising(8)
+
+    def head(self, stored: StoredMessage, lock_token: bytes, locked_until_ms: int) -> bytes | None:
+        message = stored.message
+        if (
+            message.annotations_count != 0
+            or message.delivery_annotations_count != 0
+            or stored.state != ACTIVE
+            or message.was_scheduled
+            or len(lock_token) != 16
+        ):
+            return None
+        overlay = stored.overlay
+        if self.is_copy:
+            if overlay is not None and not overlay.changes_nothing():
+                return None
+        elif overlay is not None or stored.enqueue_sequence_number != stored.sequence_number:
+            return None
+        if not lock_token.startswith(self.seed) or not self.seed:
+            self.seed = lock_token[:8]
+            self.token_head = _TOKEN_HEAD + network_uuid(lock_token)[:8]
+        number = stored.sequence_number
+        enqueued_ms = stored.enqueued_ms
+        head = b"%b%b%b%b%b%b%b%b%b%b%b%b" % (
+            _plain_header(stored),
+            self.token_head,
+            lock_token[8:],
+            _COPY_HEAD if self.is_copy else _OUR_HEAD,
+            self.locked.upper(locked_until_ms),
+            LAST_BYTES[locked_until_ms & 0xFF],
+            _NUMBER_KEY,
+            self.numbers.upper(number),
+            LAST_BYTES[number & 0xFF],
+            _TIME_KEY,
+            self.times.upper(enqueued_ms),
+            LAST_BYTES[enqueued_ms & 0xFF],
+        )
+        if self.is_copy:
+            first = stored.enqueue_sequence_number
+            upper = self.first_numbers.upper(first)
+            return b"%b%b%b%b%b" % (head, _FIRST_NUMBER_KEY, upper, LAST_BYTES[first & 0xFF], _COPY_STATE)
+        return head
+
+
+def _plain_header(stored: StoredMessage) -> bytes:
+    """The header; it says nothing but whether the message is durable, mostly."""
+    message = stored.message
+    if (
+        stored.delivery_count == 0
+        and message.priority < 0
+        and message.first_acquirer == UNSAID
+        and message.ttl_ms < 0
+        and stored.expires_ms == NEVER
+    ):
+        return _PLAIN_HEADERS[message.durable]
+    return _header(stored)
 
 
 def encode_delivery(stored: StoredMessage, lock_token: bytes, locked_until_ms: int, is_copy: bool = False) -> bytes:
@@ -90,40 +157,6 @@ def encode_delivery(stored: StoredMessage, lock_token: bytes, locked_until_ms: i
     `is_copy`: it is in a subscription, and came by a topic.
     """
     message = stored.message
-    if (
-        lock_token
-        and (stored.overlay is None or stored.overlay.changes_nothing())
-        and message.priority < 0
-        and message.first_acquirer == UNSAID
-        and message.ttl_ms < 0
-        and stored.expires_ms == NEVER
-        and message.annotations_count == 0
-        and message.delivery_annotations_count == 0
-        and stored.state == ACTIVE
-        and not message.was_scheduled
-        and (is_copy or (stored.overlay is None and stored.enqueue_sequence_number == stored.sequence_number))
-    ):
-        data1, data2, data3, data4 = _GUID.unpack(lock_token)
-        head = _USUAL_HEAD.pack(
-            _HEAD_1,
-            _FLAGS[message.durable],
-            _HEAD_2,
-            stored.delivery_count,
-            _HEAD_3,
-            data1,
-            data2,
-            data3,
-            data4,
-            _COPY_4 if is_copy else _HEAD_4,
-            locked_until_ms,
-            _NUMBER_KEY,
-            stored.sequence_number,
-            _TIME_KEY,
-            stored.enqueued_ms,
-        )
-        if is_copy:
-            head += _COPY_TAIL.pack(_FIRST_NUMBER_KEY, stored.enqueue_sequence_number, _STATE_KEY, ACTIVE)
-        return head + message.raw[message.bare_at :]
     return _head(stored, lock_token, locked_until_ms, is_copy) + _bare(message, stored.overlay, len(message.raw))
 
 
@@ -133,7 +166,8 @@ def encode_without_body(stored: StoredMessage, is_copy: bool = False) -> bytes:
 
 
 def network_uuid(lock_token: bytes) -> bytes:
-    """The sixteen bytes of an AMQP uuid for a lock token, which is in GUID order; and back."""
+    """The sixteen bytes of an AMQP uuid for a lock token, which is in GUID order; and back (docs/wire.md, "Lock tokens
+    have two byte orders")."""
     return lock_token[3::-1] + lock_token[5:3:-1] + lock_token[7:5:-1] + lock_token[8:]
 
 

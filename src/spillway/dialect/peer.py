@@ -6,7 +6,7 @@ for: messages, credit and settlements are the links' (`sending`, `receiving`), r
 order, for the owner to log; a client's fault never is.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spillway.amqp.connection import ALL_FRAMES, Connection, ConnectionOptions
 from spillway.amqp.errors import AmqpError
@@ -66,6 +66,9 @@ from spillway.model.errors import (
 from spillway.model.quotas import Quotas
 from spillway.model.settlement import Settlement
 
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # an int where it is not compiled
+
 INCOMING_WINDOW: Final = (1 << 31) - 1  # Python counts its transfers in its own way: never let it see an end
 
 
@@ -116,6 +119,7 @@ class Peer:
         self.is_socket_gone = False  # its socket has gone: nobody would hear an answer
         self.refusal: BrokerError | None = None  # why it cannot stay: what it hears when it asks for a link
         self.links: dict[int, PeerLink] = {}
+        self.dispatching_at = 0  # in what `dispatch_run` was handed
 
     # -- what the pump asks -----------------------------------------------------------------------------------------
 
@@ -166,15 +170,12 @@ class Peer:
         return self.connection.bytes_kept
 
     def receive(self, data: bytes, now_ms: int, frames_max: int = ALL_FRAMES) -> None:
-        """At most `frames_max` frames are read; the rest is kept."""
+        """At most `frames_max` frames are read; the rest is kept, and read on with when no bytes come."""
         self.now_ms = now_ms
         try:
             if self.auth_state.next_expiry_ms and self.auth_state.has_expired(now_ms):
                 self._expire_tokens(now_ms)
-            if data:
-                self.connection.receive(data, now_ms, frames_max)
-            else:
-                self.connection.read_on(now_ms, frames_max)
+            self.connection.receive(data, now_ms, frames_max)
             self._handle_events(now_ms)
             if self.receivers.window_bound:
                 self.receivers.advertise_window_bound()
@@ -196,7 +197,6 @@ class Peer:
             user = self.links.get(effect.to)
             if user is None:
                 return self._dispatch_to_request(effect, now_ms)
-            # What each message brings is told from here, without a call in between.
             if isinstance(effect, Deliver):
                 assert isinstance(user, ClientReceiver), "deliveries go to receivers"
                 return user.deliver(effect)
@@ -212,6 +212,48 @@ class Peer:
         except Exception:
             self._break()
             raise
+
+    def dispatch_run(self, effects: list[Effect], at: int, now_ms: int, refused: list[Effect]) -> int:
+        """Say what each message brings, one after the other from `at` on; those of which `dispatch` would say False
+        are added to `refused`.
+
+        Returns where it stopped, which may be where it began: at what is for somebody else, or comes seldom. After an
+        exception `dispatching_at` is where it was.
+        """
+        self.now_ms = now_ms
+        self.dispatching_at = at
+        if self.auth_state.next_expiry_ms and self.auth_state.has_expired(now_ms):
+            return at  # links end first
+        index: i64 = at
+        end: i64 = len(effects)
+        number = -1
+        user: PeerLink | None = None
+        try:
+            while index < end:
+                effect = effects[index]
+                if effect.to != number:
+                    number = effect.to
+                    user = self.links.get(number)
+                if user is None:
+                    break
+                self.dispatching_at = index
+                if isinstance(effect, Deliver):
+                    assert isinstance(user, ClientReceiver), "deliveries go to receivers"
+                    if not user.deliver(effect):
+                        refused.append(effect)
+                elif isinstance(effect, SendSettled):
+                    assert isinstance(user, ClientSender), "sends are senders'"
+                    user.answer(effect, now_ms)
+                elif isinstance(effect, SettlementAnswered):
+                    assert isinstance(user, ClientReceiver), "settlements are receivers'"
+                    user.echo(effect, now_ms)
+                else:
+                    break
+                index += 1
+        except Exception:
+            self._break()
+            raise
+        return index
 
     def drain_output(self) -> list[bytes]:
         if self.account.is_over and not self.account.is_closed:

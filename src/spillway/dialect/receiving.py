@@ -13,7 +13,7 @@ from spillway.amqp.types import Described
 from spillway.broker.commands import ASKS_AGAIN, ASKS_MORE, ASKS_NOTHING, NOT_ASKED, Credit, Settle, Undelivered
 from spillway.broker.effects import Deliver, SettlementAnswered
 from spillway.dialect.addresses import Address
-from spillway.dialect.delivery import encode_delivery
+from spillway.dialect.delivery import UsualHeads, encode_delivery
 from spillway.dialect.errors import Tracker
 from spillway.dialect.links import PeerLink, is_copy
 from spillway.dialect.outbox import Outbox
@@ -83,6 +83,7 @@ class ClientReceiver(PeerLink):
         self.outbox = group.outbox
         self.deletes = deletes
         self.is_copying = is_copy(address.path)
+        self.heads: UsualHeads | None = None  # once something is handed over
         self.delivered_count = 0
         self.advertised_credit = 0
         self.advertised_number = 0  # of the last `Credit`
@@ -202,7 +203,18 @@ class ClientReceiver(PeerLink):
         return True
 
     def _hand_over(self, effect: Deliver) -> None:
-        payload = encode_delivery(effect.stored, effect.lock_token, effect.locked_until_ms, self.is_copying)
+        stored = effect.stored
+        heads = self.heads
+        if heads is None:
+            heads = self.heads = UsualHeads(self.is_copying)
+        head = heads.head(stored, effect.lock_token, effect.locked_until_ms)
+        if head is not None:
+            message = stored.message
+            rest = message.raw[message.bare_at :]
+            self.link.send_behind(effect.lock_token, head, rest, self.deletes)
+            self._note_size(len(head) + len(rest))
+            return
+        payload = encode_delivery(stored, effect.lock_token, effect.locked_until_ms, self.is_copying)
         # The tag is the lock token; what is deleted already has an empty one (docs/wire.md, "Transfers to clients").
         self.link.send(effect.lock_token, payload, self.deletes)
         self._note_size(len(payload))

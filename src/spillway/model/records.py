@@ -197,7 +197,13 @@ class Counters:
         return self.active + self.deferred + self.scheduled + self.hidden
 
     def is_sound(self) -> bool:
-        return min(self.active, self.deferred, self.scheduled, self.hidden, self.size_bytes) >= 0
+        return (
+            self.active >= 0
+            and self.deferred >= 0
+            and self.scheduled >= 0
+            and self.hidden >= 0
+            and self.size_bytes >= 0
+        )
 
     def copy(self) -> "Counters":
         twin = Counters()

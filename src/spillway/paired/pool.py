@@ -300,7 +300,8 @@ class SenderPool:
             if failure.blame is not Blame.MESSAGE and failure.is_certain:
                 raise
             for waiting in inside:  # one of them is to blame: each for itself
-                await self._send_alone(sdk, waiting)
+                if not waiting.done.done():  # who gave up meanwhile sends it elsewhere, or not at all
+                    await self._send_alone(sdk, waiting)
             return
         for waiting in inside:
             _accept(waiting)

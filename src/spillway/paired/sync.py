@@ -77,7 +77,25 @@ def _for_asyncio(credential: Any) -> Any:
     return _AsyncCredential(credential)
 
 
-class NamespaceManager(BlockingFront):
+class _ClosingFront(BlockingFront):
+    """A front whose asyncio twin is closed with it, at the end of a `with` or by hand."""
+
+    inner: Any
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self.is_of_the_parent:
+            LOOP.run(self.inner.close())
+
+
+class NamespaceManager(_ClosingFront):
+    inner: paired.NamespaceManager
+
     def __init__(self, host: str, credential: Any, *, ca_file: str | Path | None = None, **sdk_options: Any) -> None:
         self.inner = LOOP.call(
             lambda: paired.NamespaceManager(host, _for_asyncio(credential), ca_file=ca_file, **sdk_options)
@@ -91,19 +109,11 @@ class NamespaceManager(BlockingFront):
         )
         return manager
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if not self.is_of_the_parent:
-            LOOP.run(self.inner.close())
-
-
-class MessageSender(BlockingFront):
+class MessageSender(_ClosingFront):
     """The blocking SDK sender's own methods."""
+
+    inner: paired.MessageSender
 
     def __init__(self, inner: paired.MessageSender) -> None:
         self.inner = inner
@@ -129,16 +139,6 @@ class MessageSender(BlockingFront):
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         self.check_process()
         return LOOP.run(self.inner.create_message_batch(max_size_in_bytes))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if not self.is_of_the_parent:
-            LOOP.run(self.inner.close())
 
 
 class TopicClient(MessageSender):
@@ -211,7 +211,9 @@ class _Ledger:
         return iter(self._factory.call(lambda: list(self._inner.lines())))
 
 
-class MessagingFactory(BlockingFront):
+class MessagingFactory(_ClosingFront):
+    inner: paired.MessagingFactory
+
     _make_receiving_client: Callable[[], ServiceBusClient]
 
     def __init__(self, host: str, credential: Any, **options: Any) -> None:
@@ -303,12 +305,6 @@ class MessagingFactory(BlockingFront):
     @property
     def is_faulted(self) -> bool:
         return self.inner.is_faulted
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """In a fork of the process that made it there is nothing to close: the connections are the parent's."""

@@ -5,9 +5,9 @@ each peer that has something new, and ends with one write per connection that ha
 FIFO: those of a turn wait until the turn is durable, those of a turn without records wait behind earlier turns. Nothing
 here decides anything about messages; nothing here is spoken before it is remembered.
 
-    take_commands ─▶ apply ─┬─▶ records ─▶ journal.submit(ticket) ─ ─ ─▶ on_durable(ticket) ─▶ release ─▶ peers
-                            ├─▶ effects ─▶ waiting, behind those of earlier tickets ─────────────┘
-                            └─▶ loads ───▶ journal.load, right behind that submit ─ ─▶ on_loaded ─▶ own_commands
+    collect_commands ─▶ apply ─┬─▶ records ─▶ journal.submit(ticket) ─ ─ ─▶ on_durable(ticket) ─▶ release ─▶ dispatch
+                               ├─▶ effects ─▶ waiting, behind those of earlier tickets ─────────────┘
+                               └─▶ loads ───▶ journal.load, right behind that submit ─ ─▶ on_loaded ─▶ own_commands
 
 To wait for the disk after every command would be one sync a command. So the core decides ahead of the disk, on a state
 that is not durable yet, and only what is *said* waits. What follows from that:
@@ -94,7 +94,11 @@ class PumpedPeer(Protocol):
     def is_overasked(self) -> bool: ...
     def receive(self, data: bytes, now_ms: int, frames_max: int = ...) -> None: ...
     def pop_commands(self, count_max: int, bytes_max: int) -> list[Command]: ...
+
+    dispatching_at: int  # where `dispatch_run` is
+
     def dispatch(self, effect: Effect, now_ms: int) -> bool: ...
+    def dispatch_run(self, effects: list[Effect], at: int, now_ms: int, refused: list[Effect]) -> int: ...
     def drain_output(self) -> list[bytes]: ...
     def set_writable(self, is_writable: bool, now_ms: int) -> None: ...
     def next_due_ms(self) -> int: ...
@@ -231,22 +235,13 @@ class Pump:
             except Exception as error:  # whatever it looks after, the line goes on
                 log.error("namespace=%s a fault of the broker after a turn", self.name, exc_info=error)
 
-    def read(self, connection: Pumped, data: bytes) -> None:
-        """What came from a socket, as far as its share of frames goes; the rest of it has its turn with the others'."""
-        if connection in self.unread:
-            self.read_some(connection, data, 0)  # behind what it has sent before
-        else:
-            self.read_some(connection, data, self.share_of(connection.peer))
-        self.on_read(connection, len(data))
-
-    def share_of(self, peer: PumpedPeer) -> int:
-        """Clients without a token share what is left of a turn; one with a token is always heard a little."""
-        if not peer.is_authorised:
-            return min(self.frames_left // limits.UNAUTHENTICATED_FRAME_WEIGHT, limits.FRAMES_PER_VISIT_MIN)
-        return max(min(self.frames_left, limits.FRAMES_PER_VISIT_MAX), limits.FRAMES_PER_VISIT_MIN)
-
-    def read_some(self, connection: Pumped, data: bytes, frames_max: int) -> None:
+    def read(self, connection: Pumped, data: bytes = b"") -> None:
+        """What came from a socket, or what is left of that, as far as its share of frames goes; the rest has its turn
+        with the others'."""
         peer = connection.peer
+        frames_max = 0 if connection in self.unread else self.share_of(peer)  # 0: behind what it has sent before
+        if not data and frames_max == 0:
+            frames_max = 1  # it has waited for its turn
         frames_before = peer.frames_count
         weight_before = peer.frames_weight
         weight = 1 if peer.is_authorised else limits.UNAUTHENTICATED_FRAME_WEIGHT
@@ -258,6 +253,14 @@ class Pump:
         self.frames_left -= max(frames, peer.frames_weight - weight_before)
         if peer.has_unread:
             self.read_later(connection)
+        if data:
+            self.on_read(connection, len(data))
+
+    def share_of(self, peer: PumpedPeer) -> int:
+        """Clients without a token share what is left of a turn; one with a token is always heard a little."""
+        if not peer.is_authorised:
+            return min(self.frames_left // limits.UNAUTHENTICATED_FRAME_WEIGHT, limits.FRAMES_PER_VISIT_MIN)
+        return max(min(self.frames_left, limits.FRAMES_PER_VISIT_MAX), limits.FRAMES_PER_VISIT_MIN)
 
     def read_later(self, connection: Pumped) -> None:
         self.unread[connection] = None
@@ -273,7 +276,7 @@ class Pump:
             del self.unread[connection]
             if not (connection.is_slowed or connection.is_lost or connection.peer.has_commands):
                 self.dirty[connection] = None
-                self.read_some(connection, b"", max(self.share_of(connection.peer), 1))
+                self.read(connection)
             elif connection.peer.has_commands:
                 self.unread[connection] = None  # what it has said is decided first
 
@@ -352,21 +355,34 @@ class Pump:
 
     def release(self, effects: list[Effect], real_ms: int) -> None:
         """Speak. A link that has gone meanwhile: back to the core."""
-        owners = self.owners
-        dirty = self.dirty
-        for effect in effects:
-            connection = owners.get(effect.to)
+        at = 0
+        while at < len(effects):
+            effect = effects[at]
+            connection = self.owners.get(effect.to)
             if connection is None:
                 self.answer_inside(effect)
-                continue
-            dirty[connection] = None
-            try:
-                is_dispatched = connection.peer.dispatch(effect, real_ms)
-            except Exception as error:
-                connection.fail(error)
-                is_dispatched = False
-            if not is_dispatched:
-                self.requeue(effect, connection)
+                at += 1
+            else:
+                self.dirty[connection] = None
+                at = self.dispatch(connection, effects, at, real_ms)
+
+    def dispatch(self, connection: Pumped, effects: list[Effect], at: int, real_ms: int) -> int:
+        """Hand effects to a peer: that at `at`, and those behind it that are for the same. Returns where it stopped."""
+        peer = connection.peer
+        refused: list[Effect] = []
+        try:
+            upto = peer.dispatch_run(effects, at, real_ms, refused)
+            if upto == at:  # a rare one
+                upto += 1
+                if not peer.dispatch(effects[at], real_ms):
+                    refused.append(effects[at])
+        except Exception as error:
+            connection.fail(error)
+            upto = peer.dispatching_at + 1
+            refused.append(effects[upto - 1])
+        for effect in refused:
+            self.requeue(effect, connection)
+        return upto
 
     def answer_inside(self, effect: Effect) -> None:
         """An effect for nobody on a socket: for a caller in this process, the operator, or a link that has gone."""
@@ -408,17 +424,18 @@ class Pump:
         self.dirty = {}
         for connection in dirty:
             try:
-                self.flush_one(connection)
+                parts = connection.peer.drain_output()
+                if parts:
+                    connection.write(parts)
+                self.after_write(connection)
             except Exception as error:
                 connection.fail(error)
         if self.dirty or self.own_commands or self.unread:
             self.wake()
 
-    def flush_one(self, connection: Pumped) -> None:
+    def after_write(self, connection: Pumped) -> None:
+        """What its peer has left behind: links that ended, commands for the next turn, bytes that are held."""
         peer = connection.peer
-        parts = peer.drain_output()
-        if parts:
-            connection.write(parts)
         for number in peer.drain_unregistered():
             self.owners.pop(number, None)
         if peer.has_commands:

@@ -27,7 +27,7 @@ class ThrottleWatch:
         throttle: Throttle,
         tell: Callable[[Command], None],
         measure: Callable[[], int | None] = resident_bytes,
-        give_back: Callable[[], None] = release_free,
+        release_memory: Callable[[], None] = release_free,
         relieve: Callable[[int], None] | None = None,
         trim: Callable[[], None] = trim_free,
     ) -> None:
@@ -35,7 +35,7 @@ class ThrottleWatch:
         self.throttle = throttle
         self.tell = tell
         self.measure = measure
-        self.give_back = give_back
+        self.release_memory = release_memory
         self.relieve = relieve  # end clients that make us hold about so many bytes
         self.is_over = False
         self.released_ms = -GIVE_BACK_EVERY_MS
@@ -71,7 +71,7 @@ class ThrottleWatch:
                 self.relieve(used - near)
         if used >= bytes_max and now_ms - self.released_ms >= GIVE_BACK_EVERY_MS:
             self.released_ms = now_ms
-            self.give_back()
+            self.release_memory()
             used = self.measure() or used
         is_over = used >= bytes_max
         if is_over or self.is_over:

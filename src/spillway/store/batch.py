@@ -3,12 +3,16 @@
 A message that is added and removed by turns of the same commit is never written at all; one that is added, changed
 and moved is written once, at its last place. Turns are taken in order, and the batch is all or nothing, so nobody can
 see the difference. What is read back for a change comes from the same transaction.
+
+A batch may stand on an `older` one that is not written either. A message that the older one was to write and that is
+removed now is taken out of it, and neither is written. Only where that leaves no trace: a message of a session is
+counted by its session's row, and a message that was changed is needed by whoever reads the turns of this batch alone.
 """
 
 from collections.abc import Callable
 
 from spillway.model.ledger import LedgerRow
-from spillway.model.message import ACTIVE, StoredMessage
+from spillway.model.message import ACTIVE, Message, StoredMessage
 from spillway.model.records import (
     Counters,
     EntityPut,
@@ -27,14 +31,21 @@ from spillway.model.records import (
     Turn,
 )
 from spillway.store.changes import changed, moved
-from spillway.store.rows import SEQUENCE_BITS, DamagedRow, entity_id_of, row_key, sequence_number_of
+from spillway.store.rows import SEQUENCE_BITS, DamagedAdded, DamagedRow, entity_id_of, row_key, sequence_number_of
 
 
 class Batch:
     """`gone` is deleted first, then `fresh` is inserted: a changed row is in both."""
 
-    def __init__(self, read: Callable[[int], StoredMessage | DamagedRow | None]) -> None:
+    def __init__(
+        self,
+        read: Callable[[int], StoredMessage | DamagedRow | None],
+        held: dict[Message, int] | None = None,
+        older: "Batch | None" = None,
+    ) -> None:
         self._read = read
+        self._older = older
+        self.held = {} if held is None else held  # by message: the shared body of a row that was read back
         self.fresh: dict[int, StoredMessage | DamagedRow] = {}  # by key
         self.gone: set[int] = set()  # keys
         self.puts: dict[int, EntityPut] = {}
@@ -51,6 +62,7 @@ class Batch:
         self.recounts: set[int] = set()  # entity ids
         self.clock_ms = 0
         self.last_entity_id = 0
+        self.added_count = 0  # of rows at places that nobody had before
         self.is_empty = True
 
     def add(self, turn: Turn) -> None:
@@ -61,10 +73,11 @@ class Batch:
         for group in turn.groups:
             for record in group:
                 if isinstance(record, MessageAdded):
+                    self.added_count += 1
                     fresh[record.entity_id << SEQUENCE_BITS | record.stored.sequence_number] = record.stored
                 elif isinstance(record, MessageRemoved):
                     key = record.entity_id << SEQUENCE_BITS | record.sequence_number
-                    if fresh.pop(key, None) is None:
+                    if fresh.pop(key, None) is None and not self._cancel(key):
                         self.gone.add(key)
                         if record.session_id is not None:
                             self._leave_session(record.entity_id, record.session_id)
@@ -83,6 +96,17 @@ class Batch:
         if turn.now_ms > self.clock_ms:
             self.clock_ms = turn.now_ms
 
+    def _cancel(self, key: int) -> bool:
+        """Whether the older batch was to write this row, and now does not."""
+        older = self._older
+        if older is None:
+            return False
+        row = older.fresh.get(key)
+        if row is None or row.session_id is not None or key in self.gone:
+            return False
+        del older.fresh[key]
+        return True
+
     def _add_rare(self, record: Record) -> None:
         if isinstance(record, MessageChanged):
             key = row_key(record.entity_id, record.sequence_number)
@@ -92,6 +116,7 @@ class Batch:
         elif isinstance(record, MessageMoved):
             row = self._pop(row_key(record.from_entity_id, record.from_sequence_number))
             key = row_key(record.to_entity_id, record.to_sequence_number)
+            self.added_count += 1
             self.fresh[key] = DamagedRow(row.at(key)) if isinstance(row, DamagedRow) else moved(row, record)
         elif isinstance(record, EntityPut):
             self.puts[record.entity_id] = record
@@ -108,6 +133,8 @@ class Batch:
             self.ids_indexed.append(record)
         elif isinstance(record, MessageIdsForgotten):
             self.ids_forgotten[record.entity_id] = record.upto
+        elif isinstance(record, DamagedAdded):
+            self.fresh[record.key] = record.row
         else:
             raise AssertionError(f"a record the store does not know: {type(record).__name__}")
 
@@ -117,12 +144,22 @@ class Batch:
         if row is None:
             assert key not in self.gone, "a message that was removed cannot change"
             assert entity_id_of(key) not in self.removed, "a message of a removed entity cannot change"
-            row = self._read(key)
+            row = self._read_older(key)
             assert row is not None, f"no message {key & (1 << SEQUENCE_BITS) - 1} in entity {entity_id_of(key)}"
             self.gone.add(key)
             if row.session_id is not None and row.state == ACTIVE:
                 self._leave_session(entity_id_of(key), row.session_id)
         return row
+
+    def _read_older(self, key: int) -> StoredMessage | DamagedRow | None:
+        older = self._older
+        if older is not None:
+            row = older.fresh.get(key)
+            if row is not None:
+                return row
+            if key in older.gone or entity_id_of(key) in older.removed:
+                return None
+        return self._read(key)
 
     def _leave_session(self, entity_id: int, session_id: str) -> None:
         place = (entity_id, session_id)

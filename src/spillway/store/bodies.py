@@ -42,7 +42,6 @@ class Bodies:
         self._reading = connection.cursor()  # of its own: it reads while the rows of an answer are gone through
         self.last_number = 0
         self.are_there = True  # until looked: while there are none, removing a message asks nothing
-        self._held: dict[Message, int] = {}  # read back to be changed or moved, with the bodies they refer to
         self._more: dict[int, int] = {}  # by body id: how many rows more refer to it
 
     def refresh(self) -> None:
@@ -51,14 +50,9 @@ class Bodies:
     def read(self, body_id: int) -> object:
         return read_body(self._reading, body_id)
 
-    def retain(self, message: Message, body_id: int) -> None:
-        """The row of this message is taken from its place, and may be put to another by the batch under way."""
-        self._held[message] = body_id
-
     def roll_back(self, last_number: int) -> None:
-        """The transaction was rolled back: the last number was this, and nothing is held or counted."""
+        """The transaction was rolled back: the last number was this, and nothing is counted."""
         self.last_number = last_number
-        self._held.clear()
         self._more.clear()
         self.refresh()
 
@@ -80,12 +74,11 @@ class Bodies:
                 if isinstance(row, DamagedRow):
                     self._count(row.body_id, 1)
         placed: dict[Message, int] = {}
-        if self._held:
+        if batch.held:
             for message in messages:
-                if message in self._held:
-                    placed[message] = self._held[message]
+                if message in batch.held:
+                    placed[message] = batch.held[message]
                     self._count(placed[message], 1)
-            self._held.clear()
         if len(set(messages)) < len(messages):
             self._make(messages, placed)
         return placed

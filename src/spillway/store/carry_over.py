@@ -1,6 +1,7 @@
-"""A file of format 4 becomes one of format 5: rules leave the settings of their subscriptions for rows of their own.
+"""A file of an earlier format becomes one of this, and one of this an earlier one again.
 
-One transaction: a crash in it leaves a file of format 4, which the next start carries over.
+From format 4 to 5 rules leave the settings of their subscriptions for rows of their own; 6 says up to which frame the
+log is folded. One transaction: a crash in it leaves the file as it was, and the next start carries it over.
 """
 
 import json
@@ -15,12 +16,15 @@ from spillway.store.rules import columns_of
 from spillway.store.statements import SCHEMA, STATEMENTS, fetch
 
 CARRIED_OVER: Final = 4  # the oldest format that can be
-_RULE: Final = "rule"
+BEFORE_RULES: Final = 4
+BEFORE_LOG: Final = 5
+_NEW_TABLES: Final = {BEFORE_RULES: ("rule", "folded"), BEFORE_LOG: ("folded",)}  # those that a format did not have
 
 
-def former_schema() -> list[tuple[object, ...]]:
+def former_schema(version: int) -> list[tuple[object, ...]]:
     connection = _empty()
-    connection.execute("DROP TABLE rule")
+    for name in _NEW_TABLES[version]:
+        connection.execute(f"DROP TABLE {name}")
     return list(connection.execute(STATEMENTS["select_schema"]))
 
 
@@ -30,30 +34,44 @@ def _empty() -> apsw.Connection:
     return connection
 
 
-def carry_over(connection: apsw.Connection, new_format: int) -> None:
-    """The file is sound as far as can be told, and of format 4."""
+def carry_over(connection: apsw.Connection, version: int, new_format: int) -> None:
+    """The file is sound as far as can be told, and of that version."""
     with connection:
         for name, text in _empty().execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'"):
-            if name == _RULE:
+            if name in _NEW_TABLES[version]:
                 connection.execute(text)
-        reads = [EntityRead(columns) for columns in fetch(connection.cursor(), "select_entities")]
-        letters = {
-            read.put.parent_id: read.put.path
-            for read in reads
-            if read.is_put_sound and read.put.kind == DEAD_LETTER_QUEUE
-        }
-        for read in reads:
-            if read.is_put_sound:
-                _move_rules(connection, read.put)
-            elif SUBSCRIPTIONS in letters.get(read.put.entity_id, ""):
-                # Its settings are made anew from those of its dead-letter queue. Nobody knows what its rules were.
-                columns = (read.put.entity_id, 1, "$Default", None, None)
-                connection.execute(STATEMENTS["put_rule"], columns)
-        for row in fetch(connection.cursor(), "select_meta"):
-            if meta_checksum(*row[:5]) == row[5]:
-                meta = (new_format, *row[1:5])
-                connection.execute(STATEMENTS["put_meta"], (*meta, meta_checksum(*meta)))
-        connection.pragma("user_version", new_format)
+        if version == BEFORE_RULES:
+            _give_rules_rows(connection)
+        _put_format(connection, new_format)
+
+
+def carry_back(connection: apsw.Connection) -> None:
+    """The file has everything, and no log is used with it: it becomes one of the format before the log."""
+    with connection:
+        connection.execute("DROP TABLE folded")
+        _put_format(connection, BEFORE_LOG)
+
+
+def _put_format(connection: apsw.Connection, new_format: int) -> None:
+    for row in fetch(connection.cursor(), "select_meta"):
+        if meta_checksum(*row[:5]) == row[5]:
+            meta = (new_format, *row[1:5])
+            connection.execute(STATEMENTS["put_meta"], (*meta, meta_checksum(*meta)))
+    connection.pragma("user_version", new_format)
+
+
+def _give_rules_rows(connection: apsw.Connection) -> None:
+    reads = [EntityRead(columns) for columns in fetch(connection.cursor(), "select_entities")]
+    letters = {
+        read.put.parent_id: read.put.path for read in reads if read.is_put_sound and read.put.kind == DEAD_LETTER_QUEUE
+    }
+    for read in reads:
+        if read.is_put_sound:
+            _move_rules(connection, read.put)
+        elif SUBSCRIPTIONS in letters.get(read.put.entity_id, ""):
+            # Its settings are made anew from those of its dead-letter queue. Nobody knows what its rules were.
+            columns = (read.put.entity_id, 1, "$Default", None, None)
+            connection.execute(STATEMENTS["put_rule"], columns)
 
 
 def _move_rules(connection: apsw.Connection, put: EntityPut) -> None:

@@ -1,4 +1,4 @@
-"""The full check of a journal that nobody has open. Its time grows with the depth."""
+"""The full check of a journal that nobody has open, file and log together. Its time grows with the depth."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,12 +12,14 @@ from spillway.model.records import EntityRow
 from spillway.model.rules import rule_from_json
 from spillway.store.bodies import read_body
 from spillway.store.catalogue import read_catalogue
-from spillway.store.errors import StoreDamaged, explain
-from spillway.store.file import close_untouched, open_file
+from spillway.store.database import Database
+from spillway.store.errors import LogDamaged, StoreDamaged, explain
 from spillway.store.ids import IdRow, is_index_sound, is_indexed_sound, read_indexed, split_ids
 from spillway.store.ledger import row_of_columns
+from spillway.store.replay import LogReplay, log_directory
 from spillway.store.rows import DamagedRow, entity_id_of, sequence_number_of, stored_of
 from spillway.store.rows import text_of as text_of_bytes
+from spillway.store.segments import SegmentLog
 from spillway.store.sessions import StoredSession, note_session
 from spillway.store.set_apart import SetApart, text_of
 from spillway.store.statements import each
@@ -28,16 +30,23 @@ def check(path: Path, apart: SetApart | None = None) -> list[str]:
 
     Rows that cannot be read are also noted in `apart`, as they are.
     """
+    apart = SetApart(None) if apart is None else apart
     try:
-        connection = open_file(path, "FULL", None)
+        database = Database(path, apart=apart)
     except StoreDamaged as error:
         return [str(error)]
+    segments = SegmentLog(log_directory(path))
     try:
-        return list(_findings(connection, SetApart(None) if apart is None else apart))
-    except (apsw.Error, UnicodeDecodeError, StoreDamaged) as error:
+        segments.open()
+        database.catalogue(mends=False)
+        database.connection.execute("BEGIN IMMEDIATE")  # what the log has more is looked at, and not kept
+        LogReplay(database, segments, is_kept=False).run()
+        return list(_findings(database.connection, apart))
+    except (apsw.Error, UnicodeDecodeError, StoreDamaged, LogDamaged) as error:
         return [str(explain(error, path))]
     finally:
-        close_untouched(connection)
+        segments.close()
+        database.abandon()
 
 
 def _findings(connection: apsw.Connection, apart: SetApart) -> Iterator[str]:

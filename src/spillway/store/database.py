@@ -6,11 +6,13 @@ the next sync would lie.
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from zlib import crc32
 
 import apsw
 
-from spillway.model.message import StoredMessage
+from spillway.model.message import Message, StoredMessage
 from spillway.model.records import (
     Catalogue,
     Counters,
@@ -45,7 +47,7 @@ from spillway.store.catalogue import (
     read_entity,
 )
 from spillway.store.day_files import DIRECTORY_NAME, DayFiles
-from spillway.store.errors import explain
+from spillway.store.errors import StoreDamaged, explain
 from spillway.store.file import FORMAT, PAGE_BYTES, close_untouched, open_file
 from spillway.store.ids import answer_ids, mend_indexed, write_ids
 from spillway.store.ledger import LedgerTable, write_ledger
@@ -54,6 +56,7 @@ from spillway.store.rows import (
     SEQUENCE_MASK,
     SESSION_ID_AT,
     DamagedRow,
+    RowDecoder,
     columns_of,
     entity_id_of,
     row_key,
@@ -88,14 +91,17 @@ class Database:
         self.created_ms = 0
         self.last_entity_id = 0
         self.last_body_number = 0
+        self.folded_upto = 0  # the number of the last frame of the log that is in the file
+        self.is_logged = False  # whether the log may have more
         self.tombstones: list[int] = []  # removed entities whose messages are still being deleted
         self.apart = apart or SetApart(path.with_name(SET_APART_NAME))
         self.paths: dict[int, str] = {}  # by entity id, for who reads what is said of it
-        self._before: tuple[int, int, int, list[int]] = (0, 0, 0, [])  # what `roll_back` goes back to
+        self._before: tuple[int, int, int, list[int], int, bool] = (0, 0, 0, [], 0, False)  # where `roll_back` goes
         self.connection = open_file(path, synchronous, vfs, has_index_in_memory)
         self.connection.set_wal_hook(self._on_wal)
         self._cursor = self.connection.cursor()
         self.bodies = Bodies(self.connection)
+        self._decoder = RowDecoder(self.bodies.read, self.note_damage)
         days = days or DayFiles(path.parent / DIRECTORY_NAME, path.parent.name)
         self.ledger = LedgerTable(self.connection, path, days, self.apart)
 
@@ -103,7 +109,8 @@ class Database:
         self.wal_bytes = frames * PAGE_BYTES
         return apsw.SQLITE_OK
 
-    def catalogue(self) -> Catalogue:
+    def catalogue(self, mends: bool = True) -> Catalogue:
+        """What a start reads. `mends`: what is damaged and can be made anew is written anew."""
         try:
             found = read_catalogue(self.connection, self.apart)
             catalogue = found.catalogue
@@ -115,7 +122,9 @@ class Database:
             self.last_entity_id = catalogue.last_entity_id
             self.bodies.last_number = self.last_body_number
             self.paths = {row.put.entity_id: row.put.path for row in catalogue.entities}
-            self._mend(found)
+            self._read_folded()
+            if mends:
+                self._mend(found)
         except (apsw.Error, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
         return catalogue
@@ -144,6 +153,21 @@ class Database:
             self.roll_back()
             log.warning("%s: no space to write what was made anew: %s", self.path, error)
 
+    def _read_folded(self) -> None:
+        rows = fetch(self._cursor, "select_folded")
+        sound = [(upto, is_logged) for place, upto, is_logged, proof in rows if proof == _folded_proof(upto, is_logged)]
+        if rows and not sound:
+            raise StoreDamaged(self.path, "it does not say up to which frame of its log it has everything")
+        if sound:
+            self.folded_upto, is_logged = sound[0]
+            self.is_logged = bool(is_logged)
+
+    def put_folded(self, upto: int, is_logged: bool) -> None:
+        """Inside `begin` and `commit`: the file has every frame of the log up to this one."""
+        for place in (1, 2):
+            self._cursor.execute(STATEMENTS["put_folded"], (place, upto, is_logged, _folded_proof(upto, is_logged)))
+        self.folded_upto, self.is_logged = upto, is_logged
+
     def _put_meta(self, clock_ms: int, last_entity_id: int, last_body_number: int) -> None:
         meta = (FORMAT, clock_ms, last_entity_id, last_body_number, self.created_ms)
         self._cursor.execute(STATEMENTS["put_meta"], (*meta, meta_checksum(*meta)))
@@ -153,7 +177,7 @@ class Database:
         zeros = counters_checksum(put.entity_id, NO_COUNTERS)
         self._cursor.execute(STATEMENTS["put_entity"], (*new, zeros))
 
-    def _note_damage(self, row: DamagedRow) -> None:
+    def note_damage(self, row: DamagedRow) -> None:
         """A message that cannot be read: never served, kept where it is, set apart once."""
         key = row.columns[0]
         assert isinstance(key, int), "a rowid is an integer"
@@ -171,30 +195,34 @@ class Database:
         self._snapshot()
 
     def _snapshot(self) -> None:
-        self._before = (self.clock_ms, self.last_entity_id, self.last_body_number, list(self.tombstones))
+        numbers = (self.clock_ms, self.last_entity_id, self.last_body_number)
+        self._before = (*numbers, list(self.tombstones), self.folded_upto, self.is_logged)
 
     def roll_back(self) -> None:
         """Nothing since `begin` has happened. Only after an error that says so: the disk had no space for it."""
         if self.connection.in_transaction:
             self._cursor.execute("ROLLBACK")
-        self.clock_ms, self.last_entity_id, self.last_body_number, self.tombstones = self._before
+        self.clock_ms, self.last_entity_id, self.last_body_number, tombstones, *folded = self._before
+        self.tombstones = list(tombstones)
+        self.folded_upto, self.is_logged = folded[0], bool(folded[1])
         self.bodies.roll_back(self.last_body_number)
 
-    def new_batch(self) -> Batch:
-        return Batch(self._pop)
+    def new_batch(self, older: Batch | None = None) -> Batch:
+        held: dict[Message, int] = {}
+        return Batch(partial(self._pop, held), held, older)
 
-    def _pop(self, key: int) -> StoredMessage | DamagedRow | None:
+    def _pop(self, held: dict[Message, int], key: int) -> StoredMessage | DamagedRow | None:
         """A message for a batch, which gives up this place and may put the message to another."""
         columns = self._columns(key)
         if columns is None:
             return None
         row = stored_of(columns, self.bodies.read)
         if isinstance(row, DamagedRow):
-            self._note_damage(row)
+            self.note_damage(row)
         else:
             body_id = columns[BODY_ID_AT]
             if isinstance(body_id, int):
-                self.bodies.retain(row.message, body_id)
+                held[row.message] = body_id
         return row
 
     def _columns(self, key: int) -> tuple[object, ...] | None:
@@ -261,7 +289,7 @@ class Database:
             if entity_id in batch.removed:
                 continue
             numbers = _numbers_of(entity_id, counters)
-            tally = tallies.pop(entity_id, None)
+            tally = tallies.get(entity_id)
             if tally is None:
                 rows.append((*numbers, entity_id))
             else:
@@ -270,8 +298,9 @@ class Database:
             self._cursor.executemany(STATEMENTS["put_counters"], rows)
         if with_tallies:
             self._cursor.executemany(STATEMENTS["put_counters_and_tally"], with_tallies)
-        if tallies:
-            self._cursor.executemany(STATEMENTS["put_tally"], [(tally, key) for key, tally in tallies.items()])
+        alone = [(tally, key) for key, tally in tallies.items() if key not in batch.counters]
+        if alone:
+            self._cursor.executemany(STATEMENTS["put_tally"], alone)
         clock_ms = max(self.clock_ms, batch.clock_ms)
         last_entity_id = max(self.last_entity_id, batch.last_entity_id)
         now = (clock_ms, last_entity_id, self.bodies.last_number)
@@ -331,17 +360,28 @@ class Database:
             return fill_each(query, self._filled)
         return self._filled(query)
 
+    def last_number(self, entity_id: int) -> int:
+        """The highest number of an active message of the entity; 0: there is none."""
+        ((key,),) = fetch(self._cursor, "last_message", (row_key(entity_id, 0), row_key(entity_id, SEQUENCE_MASK)))
+        return sequence_number_of(key) if isinstance(key, int) else 0
+
     def _entity(self, entity_id: int) -> Rows:
         rows = Rows([])
         rows.entity = read_entity(self.connection, entity_id)
         return rows
 
     def _filled(self, query: Query) -> Rows:
+        name, bindings = _question(query)
         cursor = self.connection.cursor()
         try:
-            return fill(query, self._decoded(query, each(cursor, *_question(query))))
+            if isinstance(query, LoadFrom) and query.session_id is not None:
+                return fill(query, self._of_session(query.session_id, each(cursor, name, bindings)))
+            try:
+                return fill(query, map(self._decoder.decode, cursor.execute(STATEMENTS[name], bindings)))
+            except UnicodeDecodeError:  # in the midst of it: once more, with text as bytes from there on
+                return fill(query, map(self._decoder.decode, each(cursor, name, bindings)))
         finally:
-            cursor.close()
+            cursor.close(True)
 
     def _numbered(self, entity_id: int, sequence_numbers: list[int]) -> Iterator[StoredMessage | int]:
         for sequence_number in sorted(set(sequence_numbers)):
@@ -350,27 +390,22 @@ class Database:
                 if columns is not None:
                     row = stored_of(columns, self.bodies.read)
                     if isinstance(row, DamagedRow):
-                        self._note_damage(row)
+                        self.note_damage(row)
                         yield sequence_number
                     else:
                         yield row
 
-    def _decoded(self, query: Query, found: Iterator[tuple[object, ...]]) -> Iterator[Found]:
+    def _of_session(self, session_id: str, found: Iterator[tuple[object, ...]]) -> Iterator[Found]:
         """Browsing one session passes over what is parked of others; by the column, where it has one."""
-        session_id = query.session_id if isinstance(query, LoadFrom) else None
         for columns in found:
             key = columns[0]
             assert isinstance(key, int), "a rowid is an integer"
-            if session_id is not None:
-                name = text_of(columns[SESSION_ID_AT])
-                if name is not None and name != session_id:
-                    yield PassedOver(sequence_number_of(key))
-                    continue
-            row = stored_of(columns, self.bodies.read)
-            if isinstance(row, DamagedRow):
-                self._note_damage(row)
-                yield sequence_number_of(key)
-            elif session_id is not None and row.message.session_id != session_id:
+            name = text_of(columns[SESSION_ID_AT])
+            if name is not None and name != session_id:
+                yield PassedOver(sequence_number_of(key))
+                continue
+            row = self._decoder.decode(columns)
+            if isinstance(row, StoredMessage) and row.message.session_id != session_id:
                 yield PassedOver(row.sequence_number)
             else:
                 yield row
@@ -404,6 +439,10 @@ class Database:
         """After a failure: let go of the file and write nothing more to it."""
         self.ledger.abandon()
         close_untouched(self.connection)
+
+
+def _folded_proof(upto: object, is_logged: object) -> int:
+    return crc32(f"{upto} {int(bool(is_logged))}".encode())
 
 
 def _numbers_of(entity_id: int, counters: Counters) -> tuple[int, ...]:

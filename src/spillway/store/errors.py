@@ -33,6 +33,18 @@ class StoreDamaged(StoreError):
         self.path = path
 
 
+class LogDamaged(StoreError):
+    """What was acknowledged last cannot be read back. A message with damaged bytes is not this: it is set apart."""
+
+    def __init__(self, path: Path, detail: str) -> None:
+        log = path.parent if path.is_file() else path
+        super().__init__(
+            f"{path} is damaged: {detail}. Restore a copy of {log.parent}. To go on without what only the log has, "
+            f"which was acknowledged, move the files out of {log} and leave the directory empty"
+        )
+        self.path = path
+
+
 class StoreWriteFailed(StoreError):
     """A write or sync failed. What was not yet acknowledged may be lost; a restart reads what the disk really has."""
 

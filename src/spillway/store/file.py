@@ -31,8 +31,8 @@ from spillway.store.wal import damage_in_log, log_of
 log = logging.getLogger(__name__)
 
 # 1 knew no message sessions, 2 no shared bodies, 3 no hidden messages, forwarding, ledger and ids; 4 had the rules of a
-# subscription in its settings, and is carried over
-FORMAT: Final = 5
+# subscription in its settings, and 5 no log: these two are carried over
+FORMAT: Final = 6
 APPLICATION_ID: Final = 0x5370_5779  # "SpWy"
 # 7 rows of 1 KB fill a page of 8 KB with little left over: a fifth less CPU than 4 KB pages at large batches, and no
 # difference at one row a commit, where the sync decides.
@@ -64,6 +64,9 @@ def open_file(path: Path, synchronous: str, vfs: str | None, has_index_in_memory
         connection.pragma("synchronous", synchronous)
         connection.pragma("wal_autocheckpoint", 0)
         connection.pragma("cache_size", -CACHE_KIB)
+        # Else SQLite compiles a query again whenever another value is bound that a better plan could follow from; the
+        # queries of the store say by themselves which index they are for.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         _check(path, connection)
         # What a crash left in the log is put into the file and synced, and the log begins anew: frames that only the
         # page cache has (after a failed sync) must not lie between the file and what is committed from now on.
@@ -160,16 +163,16 @@ def _check(path: Path, connection: apsw.Connection) -> None:
         )
     if 0 < version < CARRIED_OVER:
         raise StoreTooOld(
-            f"{path} has format {version}, this version of Spillway reads {CARRIED_OVER} and {FORMAT} only: "
+            f"{path} has format {version}, this version of Spillway reads {CARRIED_OVER} to {FORMAT} only: "
             f"receive its messages with the version that wrote it, or give another data directory"
         )
     if version < CARRIED_OVER or str(connection.pragma("journal_mode")) != "wal":
         raise StoreDamaged(path, "its header does not hold")
-    if _schema(connection) != (_expected_schema() if version == FORMAT else former_schema()):
+    if _schema(connection) != (_expected_schema() if version == FORMAT else former_schema(version)):
         raise StoreDamaged(path, "its tables are not those of this format")
     _check_in_time(path, connection)
     if version < FORMAT:
-        carry_over(connection, FORMAT)
+        carry_over(connection, version, FORMAT)
         log.info("%s: format %d was carried over to format %d", path, version, FORMAT)
 
 

@@ -18,7 +18,10 @@ class JournalListener(Protocol):
         """Every turn up to and with this ticket will survive a power cut."""
 
     def on_loaded(self, ticket: int, rows: Rows) -> None:
-        """The answer to the query submitted with this ticket."""
+        """The answer to the query submitted with this ticket. The turns it rests on are durable.
+
+        An answer takes its time, and holds nobody up: later turns may have been told before it.
+        """
 
     def on_copied(self) -> None:
         """`is_copying` is over."""

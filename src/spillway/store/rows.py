@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from zlib import crc32
 
 from spillway.model.message import HIDDEN, NEVER, SCHEDULED, StoredMessage, unpack_message, unpack_overlay
+from spillway.model.records import Record
 
 SEQUENCE_BITS: Final = 40  # 10^12 messages an entity; 2^23 entities in the 63 bits of a key
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
@@ -147,6 +148,16 @@ class DamagedRow:
         return self.columns[1]
 
 
+class DamagedAdded(Record):
+    """A message that was added, and whose bytes are not what they were: its row is damaged from the beginning."""
+
+    def __init__(self, entity_id: int, stored: StoredMessage, meta: bytes) -> None:
+        super().__init__()
+        self.key = row_key(entity_id, stored.sequence_number)
+        columns = columns_of(self.key, stored)
+        self.row = DamagedRow((*columns[:8], None, columns[9], meta, *columns[11:]))  # no checksum matches None
+
+
 def stored_of(columns: tuple[object, ...], read_body: Callable[[int], object]) -> StoredMessage | DamagedRow:
     """A flipped byte may change a column's type as well as its value: both are damage, neither is an exception.
 
@@ -216,6 +227,23 @@ def stored_of(columns: tuple[object, ...], read_body: Callable[[int], object]) -
     stored.session_id = session_id
     stored.overlay = changes
     return stored
+
+
+class RowDecoder:
+    """Decodes rows of an answer, one a call. A damaged one is handed to `on_damaged`, and its number answered."""
+
+    def __init__(self, read_body: Callable[[int], object], on_damaged: Callable[[DamagedRow], None]) -> None:
+        self._read_body = read_body
+        self._on_damaged = on_damaged
+
+    def decode(self, columns: tuple[object, ...]) -> StoredMessage | int:
+        row = stored_of(columns, self._read_body)
+        if isinstance(row, StoredMessage):
+            return row
+        self._on_damaged(row)
+        key = columns[0]
+        assert isinstance(key, int), "a rowid is an integer"
+        return sequence_number_of(key)
 
 
 def copy_of(stored: StoredMessage) -> StoredMessage:

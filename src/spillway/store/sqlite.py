@@ -27,6 +27,8 @@ from spillway.store.directory import DataDirectory
 from spillway.store.errors import StoreFull, explain
 from spillway.store.journal import JournalListener
 from spillway.store.log_copier import LogCopier
+from spillway.store.replay import LogReplay, log_directory
+from spillway.store.segments import SegmentLog
 from spillway.store.space import GROWTH_BYTES_MAX, Space
 
 log = logging.getLogger(__name__)
@@ -96,8 +98,26 @@ class SqliteJournal:
         assert self._database is None, "recover is called once"
         self._database = self._open()
         catalogue = self._database.catalogue()
+        if self._fold_log(self._database):
+            catalogue = self._database.catalogue()
         self._note_space(self._database)
         return catalogue
+
+    def _fold_log(self, database: Database) -> bool:
+        """What a journal with a log has left. Whether there was any."""
+        segments = SegmentLog(log_directory(self.path))
+        segments.open()
+        if segments.is_empty and not database.is_logged:
+            return False
+        replay = LogReplay(database, segments)
+        replay.run()
+        if replay.seals_before:
+            database.ledger.seal(replay.seals_before)
+        database.begin()
+        database.put_folded(database.folded_upto, False)
+        database.commit()
+        segments.remove()
+        return True
 
     def _open(self) -> Database:
         """Opens the file, on a full disk too: with the space of the ballast, or with the index of the log in memory."""
@@ -161,9 +181,7 @@ class SqliteJournal:
         self._is_closing = True
         self._closing.set()
         try:
-            if self._thread is not None:
-                self._inbox.put((None, 0, 0))
-                self._thread.join()
+            self._stop_threads()
             if self._copier is not None:
                 self._copier.close()
             if self._failure is None and self._database is not None:
@@ -175,6 +193,11 @@ class SqliteJournal:
                 self._directory.release()
         if self._failure is not None and failure_told is None:
             raise self._failure
+
+    def _stop_threads(self) -> None:
+        if self._thread is not None:
+            self._inbox.put((None, 0, 0))
+            self._thread.join()
 
     def _close_database(self, database: Database) -> None:
         ballast = self._space.ballast

@@ -189,7 +189,7 @@ class Destinations:
             await sender.ready()
             if self._is_blocked(destination):
                 return
-            batches[0] = [item for item in batches[0] if item.lane.is_open]
+            batches[0] = _of_open_lanes(batches[0])
             if not batches[0]:
                 batches.popleft()
                 continue
@@ -296,9 +296,21 @@ class Destinations:
 def _by_lane(items: Sequence[Item]) -> list[tuple[MessageSource, list[Item]]]:
     """Nearly always all of one."""
     by_lane: dict[MessageSource, list[Item]] = {}
+    lane: MessageSource | None = None
+    those: list[Item] = []
     for item in items:
-        by_lane.setdefault(item.lane, []).append(item)
+        if item.lane is not lane:
+            lane = item.lane
+            those = by_lane.setdefault(lane, [])
+        those.append(item)
     return list(by_lane.items())
+
+
+def _of_open_lanes(items: list[Item]) -> list[Item]:
+    """Without those that their lane cannot settle any more."""
+    if all(lane.is_open for lane in {item.lane for item in items}):
+        return items
+    return [item for item in items if item.lane.is_open]
 
 
 def _batches(line: deque[Item], bytes_max: int) -> list[list[Item]]:

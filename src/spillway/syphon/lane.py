@@ -73,8 +73,10 @@ class BacklogLane:
         for message in messages:
             size_bytes = len(message.raw)
             home = self._home_of(message, now_ms)
-            self.on_received(size_bytes if home is None else home.body_bytes)
-            if home is None:
+            # A path is looked at once for all that name it: nearly all messages are of a few.
+            line = None if home is None else lines.get(home.path) or self._line_for(lines, message, home)
+            self.on_received(size_bytes if home is None or line is None else home.body_bytes)
+            if home is None or line is None:
                 continue
             locked_until_ms = home.locked_until_ms
             item = Item(self, message, home, now_s)
@@ -82,7 +84,7 @@ class BacklogLane:
             self.waiting[message.delivery_id] = item
             self.outstanding += 1
             self.outstanding_bytes += len(item.raw)
-            lines.setdefault(home.path, []).append(item)
+            line.append(item)
         self._note_lock_span(locked_until_ms, now_ms)
         for path, items in lines.items():
             self.route(self.destinations.at(path), items)
@@ -90,18 +92,22 @@ class BacklogLane:
     def _home_of(self, message: ReceivedMessage, now_ms: int) -> Restored | None:
         """The message as it goes home; None for one that can go nowhere: it is dealt with."""
         try:
-            home = restore(message.raw, now_ms, self.ttl)
+            return restore(message.raw, now_ms, self.ttl)
         except Malformed as error:
             self._dead_letter(message, error)
-            return None
         except Exception as error:  # what nobody thought of: its own, and nobody else's
             self.set_aside(message, ClientError(f"{type(error).__name__}: {error}", "amqp:decode-error"))
-            return None
+        return None
+
+    def _line_for(self, lines: dict[str, list[Item]], message: ReceivedMessage, home: Restored) -> list[Item] | None:
+        """A new line for a path; None if nothing may be sent there: the message is dealt with."""
         problem = path_problem(home.path)
         if problem is not None:
             self.set_aside(message, NotAddressable(f"the message is sent nowhere: {problem}"), home.sequence_number)
             return None
-        return home
+        line: list[Item] = []
+        lines[home.path] = line
+        return line
 
     def _dead_letter(self, message: ReceivedMessage, error: Malformed) -> None:
         self.outstanding += 1

@@ -55,6 +55,7 @@ class ServePlan:
     also_ports: tuple[int, ...]
     allowed_hosts: frozenset[str]
     quotas: "Quotas"
+    loop: str  # auto, uvloop or asyncio
     is_json: bool
     log_level: str
     warnings: list[str]

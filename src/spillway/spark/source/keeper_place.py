@@ -18,6 +18,7 @@ from spillway.spark.platform.processes import ProcessId, process_id
 
 PATH_BYTES_MAX: Final = 100  # of a socket, on every system; tmp directories may be longer
 SUFFIX: Final = ".sock"
+REQUEST_BYTES_MAX: Final = 1024 * 1024  # a line over the socket
 
 
 class KeeperUnavailable(RuntimeError):

@@ -20,7 +20,7 @@ from spillway.spark.source.options import QUERY, ReadOptions
 from spillway.spark.source.session_reception import SessionReception, SessionsWanted
 
 if TYPE_CHECKING:
-    from spillway.spark.source.lock_keeper import KeeperClient
+    from spillway.spark.source.keeper_client import KeeperClient
     from spillway.spark.source.session_relay import RelayedReception
 
 _said: set[str] = set()
@@ -101,7 +101,7 @@ def keeper_client() -> "KeeperClient | None":
     """The way to the lock keeper, where a system can have one."""
     if sys.platform == "win32":
         return None
-    from spillway.spark.source.lock_keeper import KeeperClient
+    from spillway.spark.source.keeper_client import KeeperClient
 
     return KeeperClient()
 

@@ -1,155 +1,35 @@
 """The process beside an executor that keeps its locks: `python -m spillway.spark.source.lock_keeper PLACE PID BEGAN`.
 
 Spark ends Python workers that have had no work for a minute, and the locks that they took have to last until a batch is
-stored. So a worker hands them over (`KeeperClient`) to this process, which renews them by token. There is one for each
+stored. So a worker hands them over (`keeper_client`) to this process, which renews them by token. There is one for each
 JVM and user. It is started by the first worker that needs it, and ends with the JVM, or when there was nothing to keep
 for a while. It has no session and no standard streams of the worker's, so that nothing that ends workers ends it.
 
 Message sessions are received by this process itself (`session_relay`), because their locks go with their links.
-
-A request is a line of JSON over the socket, the answer another. Keys travel there and nowhere else: not on the command
-line, not in a file.
 """
 
 import asyncio
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any, Final
 
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool
-from spillway.spark.platform.processes import ProcessId, machine, owner
-from spillway.spark.source.keeper_place import KeeperPlace, KeeperUnavailable
+from spillway.spark.platform.processes import ProcessId, machine
+from spillway.spark.source.keeper_client import Request
+from spillway.spark.source.keeper_place import REQUEST_BYTES_MAX, KeeperPlace
 from spillway.spark.source.lock_renewer import LockBatch, LockRenewer
 from spillway.spark.source.session_relay import RECEIVE, relay
 
-MODULE: Final = "spillway.spark.source.lock_keeper"
 LOCKS_MAX: Final = 500_000  # of one keeper: about 80 MB
-TOKENS_MAX: Final = 10_000  # of one request
-REQUEST_BYTES_MAX: Final = 1024 * 1024
 REQUEST_S_MAX: Final = 10.0  # for a request to arrive
-ANSWER_S_MAX: Final = 60.0  # to release what earlier batches left
 LOOK_S: Final = 1.0  # whether the JVM is alive, and the queries
 IDLE_S_MAX: Final = 60.0
-# A machine that is very busy takes this long to start a Python process; locks last five seconds at the least.
-START_S_MAX: Final = 30.0
-RETRY_S: Final = 0.05
-
-Request = dict[str, Any]
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-# -- in workers --------------------------------------------------------------------------------------------------------
-
-
-class KeeperClient:
-    """A worker's way to the lock keeper of its JVM."""
-
-    def __init__(self, place: KeeperPlace | None = None) -> None:
-        self.place = place or KeeperPlace(owner())
-
-    async def renew(
-        self,
-        access: Access,
-        entity: str,
-        tokens: Sequence[uuid.UUID],
-        interval_s: float,
-        renew_s: float,
-        batch: LockBatch | None,
-    ) -> None:
-        """Hand locks over. When this returns they are renewed, whatever becomes of this process."""
-        # A secret that is only named is looked up here: the keeper has the environment of another worker.
-        reached = asdict(Access(connection_string=access.resolve(), ca_file=access.ca_file, timeout_s=access.timeout_s))
-        for at in range(0, len(tokens), TOKENS_MAX):
-            some = [token.hex for token in tokens[at : at + TOKENS_MAX]]
-            await self._ask(
-                {
-                    "do": "keep",
-                    "access": reached,
-                    "entity": entity,
-                    "tokens": some,
-                    "interval_s": interval_s,
-                    "renew_s": renew_s,
-                    "batch": batch,
-                }
-            )
-
-    async def release_before(self, batch: LockBatch | None) -> int:
-        """Release what the keeper has of earlier batches of this holder; the answer is how many messages.
-
-        A keeper that is not running is started: no lock is to run while a Python process starts.
-        """
-        answer = await self._ask({"do": "release", "batch": batch})
-        return int(str(answer.get("released", 0)))
-
-    async def open(self, request: Request, more: bytes) -> Streams:
-        """A connection over which the keeper has taken a request that goes on; `more` belongs to it."""
-        streams: list[Streams] = []
-        await self._ask(request, more, streams)
-        return streams[0]
-
-    async def _ask(
-        self, request: Request, more: bytes = b"", kept: list[Streams] | None = None
-    ) -> Mapping[str, object]:
-        """The answer. The connection is closed, or `kept`."""
-        until_s = time.monotonic() + START_S_MAX
-        while True:
-            answer = await self._answer(request, more, kept)
-            if answer is not None:
-                if "refused" in answer:
-                    raise KeeperUnavailable(str(answer["refused"]))
-                return answer
-            if time.monotonic() > until_s:
-                raise KeeperUnavailable(f"the lock keeper does not answer within {START_S_MAX:g} s")
-            await asyncio.to_thread(start_keeper, self.place)
-            await asyncio.sleep(RETRY_S)
-
-    async def _answer(self, request: Request, more: bytes, kept: list[Streams] | None) -> Mapping[str, object] | None:
-        """None where there is no keeper, or it ended before it answered."""
-        try:
-            reader, writer = await asyncio.open_unix_connection(str(self.place.socket), limit=REQUEST_BYTES_MAX)
-        except OSError:
-            return None
-        is_kept = False
-        try:
-            writer.write(json.dumps(request).encode() + b"\n" + more)
-            line = await asyncio.wait_for(reader.readline(), ANSWER_S_MAX)
-            answer = None if not line else dict(json.loads(line))
-            if kept is not None and answer == {}:
-                kept.append((reader, writer))
-                is_kept = True
-            return answer
-        except (OSError, TimeoutError):
-            return None
-        finally:
-            if not is_kept:
-                writer.close()
-
-
-def start_keeper(place: KeeperPlace) -> None:
-    """Start the process, and return when it listens or another one does."""
-    place.make()
-    command = [sys.executable, "-m", MODULE, str(place.directory.parent), str(place.owner.pid), place.owner.began]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    nothing = subprocess.DEVNULL
-    try:
-        started = subprocess.Popen(
-            command, stdin=nothing, stdout=nothing, stderr=nothing, env=environment, start_new_session=True
-        )
-        if started.wait(START_S_MAX) != 0:
-            raise KeeperUnavailable("the lock keeper cannot be started")
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise KeeperUnavailable(f"the lock keeper cannot be started: {error}") from None
-
-
-# -- the process -------------------------------------------------------------------------------------------------------
 
 
 class LockKeeper:

@@ -38,7 +38,7 @@ from spillway.spark.source.sequence_bounds import (
     last_of,
     sessions_of,
 )
-from spillway.spark.source.session_pages import session_ranges, session_tasks
+from spillway.spark.source.session_pages import SESSION_TASKS, session_ranges, tasks_by_sessions
 from spillway.spark.source.session_reception import SESSIONS_HELD_MAX, SessionsWanted, say_passed_over
 from spillway.spark.source.session_walk import SessionWalk
 
@@ -453,7 +453,8 @@ async def plan(
             names = await _sessions(managements, options, entity, count, walk)
         except ClientError as error:
             raise plain(error, entity, "Listen") from None
-        chosen += [(entity, some) for some in session_ranges(names, session_tasks(options.partitions))]
+        tasks = await _session_tasks(managements, options, entity, count, len(names), len(entities))
+        chosen += [(entity, some) for some in session_ranges(names, tasks)]
     if count and len(chosen) > count:
         chosen = chosen[:count]
     shares = [0] * len(chosen)
@@ -482,10 +483,27 @@ async def _sessions(
     return await walk.next(managements[entity], most)
 
 
+async def _session_tasks(
+    managements: Mapping[str, Management],
+    options: ReadOptions,
+    entity: str,
+    count: int,
+    sessions: int,
+    entities: int,
+) -> int:
+    """Tasks that share the sessions of an entity: many where there are many sessions, or many messages in a few."""
+    if not options.chooses_partitions:
+        return options.partitions
+    tasks = tasks_by_sessions(sessions)
+    if tasks == SESSION_TASKS or sessions <= tasks:
+        return tasks
+    return max(tasks, min(SESSION_TASKS, await _receivers(managements, options, entity, count, entities)))
+
+
 async def _receivers(
     managements: Mapping[str, Management], options: ReadOptions, entity: str, count: int, entities: int
 ) -> int:
-    """Side by side at one entity that has no sessions."""
+    """Side by side at one entity, by its messages."""
     if not options.chooses_partitions:
         return options.partitions
     try:

@@ -15,6 +15,8 @@ from spillway.spark.source.side_by_side import SideBySide
 PEEKED_AT_A_TIME: Final = 500
 SESSIONS_BROWSED_AT_A_TIME: Final = 8  # requests under way: a service answers a few of one namespace at a time
 SESSION_TASKS: Final = 4  # of an entity, where `partitions` does not say
+# That one receives: to start another task takes longer than a thousand short sessions.
+SESSIONS_A_TASK: Final = 1_000
 
 
 def session_ranges(names: Sequence[str], tasks: int) -> list[tuple[str, ...]]:
@@ -28,6 +30,13 @@ def session_ranges(names: Sequence[str], tasks: int) -> list[tuple[str, ...]]:
 def session_tasks(partitions: int) -> int:
     """How many tasks share the sessions of an entity."""
     return SESSION_TASKS if partitions == 1 else partitions
+
+
+def tasks_by_sessions(sessions: int) -> int:
+    """How many tasks so many sessions are enough work for, if each has few messages."""
+    tasks = max(1, min(SESSION_TASKS, -(-sessions // SESSIONS_A_TASK)))
+    assert tasks <= max(1, sessions), "no task is without a session"
+    return tasks
 
 
 class SessionPages:

@@ -12,28 +12,24 @@ import json
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from spillway.client import ReceivedMessage
 from spillway.spark.platform.access import Access
 from spillway.spark.platform.connection_pool import ConnectionPool, NamespaceError
 from spillway.spark.platform.operations import Operations
 from spillway.spark.source.declaration import PEEK_LOCK
+from spillway.spark.source.keeper_client import KeeperClient, Request
 from spillway.spark.source.keeper_place import KeeperUnavailable
 from spillway.spark.source.lock_renewer import LockBatch, LockRenewer
 from spillway.spark.source.options import ReadOptions
 from spillway.spark.source.session_reception import SessionReception, SessionsWanted
-
-if TYPE_CHECKING:
-    from spillway.spark.source.lock_keeper import KeeperClient
 
 RECEIVE: Final = "receive"
 NEXT: Final = b"next\n"
 BACK: Final = b"back\n"
 NAMES_BYTES_MAX: Final = 64 * 1024 * 1024  # 100,000 of 128 characters, escaped
 TOKEN_BYTES: Final = 16
-
-Request = dict[str, Any]
 
 
 # -- in workers --------------------------------------------------------------------------------------------------------
@@ -44,7 +40,7 @@ class RelayedReception:
 
     def __init__(
         self,
-        client: "KeeperClient",
+        client: KeeperClient,
         options: ReadOptions,
         wanted: SessionsWanted,
         batch: LockBatch | None,

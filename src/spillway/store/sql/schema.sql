@@ -161,3 +161,11 @@ CREATE TABLE meta (
     created_ms INTEGER, -- when this file was made
     checksum INTEGER
 );
+
+-- Up to which frame of the log this file has everything. Twice: rows 1 and 2 say the same.
+CREATE TABLE folded (
+    id INTEGER PRIMARY KEY,
+    upto INTEGER,
+    is_logged INTEGER, -- 1 while the log may have more
+    checksum INTEGER
+);

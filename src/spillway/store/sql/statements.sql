@@ -342,6 +342,15 @@ INSERT OR REPLACE INTO meta VALUES (1, ?, ?, ?, ?, ?, ?)
 -- name: select_meta
 SELECT format, clock_ms, last_entity_id, last_body_number, created_ms, checksum FROM meta
 
+-- name: last_message
+SELECT max(key) FROM message WHERE key BETWEEN ? AND ?
+
+-- name: put_folded
+INSERT OR REPLACE INTO folded VALUES (?, ?, ?, ?)
+
+-- name: select_folded
+SELECT id, upto, is_logged, checksum FROM folded
+
 -- name: select_schema
 SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name
 
