@@ -26,14 +26,14 @@ from tests.wire.live import LiveBroker
 from tests.wire.raw import RawClient
 
 HOUSE = Path(spillway.__file__).parent
-SEND_HOPS, SEND_HOPS_BEFORE = 82, 86  # before: at 92afc91, by the same rule; docs/evidence/walk-before.json has them
+SEND_HOPS, SEND_HOPS_BEFORE = 84, 86  # before: at 92afc91, by the same rule; docs/evidence/walk-before.json has them
 COMPLETE_HOPS, COMPLETE_HOPS_BEFORE = 68, 68
 BEFORE = json.loads((Path(__file__).resolve().parents[2] / "docs" / "evidence" / "walk-before.json").read_text("utf-8"))
 BESIDE = {
-    "makes what is carried": "*.__init__ amqp.dispositions.* amqp.rising.* dialect.delivery._plain_header",
+    "makes what is carried": "*.__init__ amqp.dispositions.*",
     "finds": "amqp.session.Session.find_link amqp.outgoing.Outgoing.find_unsettled broker.queue.Queue.find_lock "
     "broker.lane.Receivers.*",
-    "reads a field of a frame, a part of a message": "amqp.fast._* amqp.fast.uint_at amqp.serial.* dialect.usual._* "
+    "reads a field of a frame, a part of a message": "amqp.fast._* amqp.serial.* dialect.usual._* "
     "model.message.Message.*",
     "reads a state": "*.is_* *.has_* *.needs_ack *.are_waiting *.frames_count *.frames_weight *.may_read *.may_send "
     "amqp.frames.FrameParser.unread server.pump.Pump.share_of",
@@ -54,7 +54,7 @@ BESIDE = {
     "writes one part of a turn or a frame, or waits for what is to be written": "store.turn_codec._* "
     "store.segments.frame_bytes store.segments._pack_head store.segments.SegmentLog._* store.segments.SystemFiles.* "
     "store.logged.LoggedJournal._waiting_entries store.logged.LoggedJournal._wait_for_keeper "
-    "store.logged.LoggedJournal._append_some store.logged.LoggedJournal.<lambda> store.segments.SegmentLog.witness",
+    "store.logged.LoggedJournal.<lambda>",
 }
 # The keeper's thread: it folds what is acknowledged already into the file, and nobody waits for it.
 KEEPER = LoggedJournal._run.__code__
@@ -102,6 +102,11 @@ def is_below(code: CodeType, frame: FrameType) -> bool:
 
 def is_beside(name: str) -> bool:
     return any(fnmatch(name, each) for names in BESIDE.values() for each in names.split())
+
+
+def last_spoken(hops: list[str]) -> str:
+    """The last hop but for the journal's: its thread goes on behind the one that is told."""
+    return [hop for hop in hops if not hop.startswith("store.")][-1]
 
 
 class Passage:
@@ -166,7 +171,7 @@ def test_a_message_is_sent_acknowledged_and_delivered_in_no_more_hops_than_it_wa
 ) -> None:
     hops = walks[0].hops
     assert hops[0] == "server.connection.ClientConnection.data_received"
-    assert hops[-1] == "server.connection.ClientConnection.write"
+    assert last_spoken(hops) == "server.connection.ClientConnection.write"
     assert {"broker.sending.Sending.send", "store.segments.SegmentLog.append", "server.pump.Pump.release"} <= set(hops)
     assert {"amqp.session.Session.settle", "dialect.receiving.ClientReceiver.deliver"} <= set(hops)
     assert len(BEFORE["send"]) == SEND_HOPS_BEFORE
@@ -176,7 +181,7 @@ def test_a_message_is_sent_acknowledged_and_delivered_in_no_more_hops_than_it_wa
 def test_a_message_is_completed_in_no_more_hops_than_it_was(walks: tuple[Walk, Walk, Walk]) -> None:
     hops = walks[1].hops
     assert hops[0] == "server.connection.ClientConnection.data_received"
-    assert hops[-1] == "server.connection.ClientConnection.write"
+    assert last_spoken(hops) == "server.connection.ClientConnection.write"
     assert {"broker.settling.Settling.settle", "store.segments.SegmentLog.append"} <= set(hops)
     assert {"server.pump.Pump.release", "dialect.receiving.ClientReceiver.echo"} <= set(hops)
     assert len(BEFORE["complete"]) == COMPLETE_HOPS_BEFORE

@@ -96,17 +96,16 @@ class FrameParser:
         behind = len(self._behind) - self._behind_at if self._behind else 0
         return len(self.data) - self.at + behind + len(self._pending)
 
-    def advance(self) -> None:
+    def _go_behind(self) -> None:
         """All of `data` is read: go on with what came behind it."""
-        if self._behind:
-            self.data = self._behind
-            self.at = self._behind_at
-            self._behind = b""
+        self.data = self._behind
+        self.at = self._behind_at
+        self._behind = b""
 
     def next_header(self) -> bytes | None:
         """The next eight bytes as a protocol header, None until they are there."""
-        if self.at >= len(self.data):
-            self.advance()
+        if self._behind and self.at >= len(self.data):
+            self._go_behind()
         at = self.at
         left = len(self.data) - at
         if left < HEADER_SIZE:
@@ -117,8 +116,8 @@ class FrameParser:
 
     def next(self) -> Frame | None:
         """The next whole frame, None until more bytes come."""
-        if self.at >= len(self.data):
-            self.advance()
+        if self._behind and self.at >= len(self.data):
+            self._go_behind()
         data = self.data
         at = self.at
         left = len(data) - at

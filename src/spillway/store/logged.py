@@ -239,17 +239,15 @@ class LoggedJournal(SqliteJournal):
     # -- the writer ----------------------------------------------------------------------------------------------------
 
     def _append_all(self) -> None:
+        """A frame of what is there, and the next of what came meanwhile."""
         try:
-            while self._append_some():
-                pass
+            is_last = False
+            while not is_last:
+                entries = self._waiting_entries()
+                written = [entry for entry in entries if entry is not None]
+                is_last = not self._append_entries(written) or entries[-1] is None
         except BaseException as error:
             self._fail(error)
-
-    def _append_some(self) -> bool:
-        """One frame of what is there. False: it was the last."""
-        entries = self._waiting_entries()
-        written = [entry for entry in entries if entry is not None]
-        return self._append_entries(written) and entries[-1] is not None
 
     def _append_entries(self, written: list[Submitted]) -> bool:
         """Append, sync, tell. False: the journal has failed meanwhile."""
@@ -273,7 +271,9 @@ class LoggedJournal(SqliteJournal):
             number = self._append(b"".join(parts), bodies)
         self._durable_bytes += size_bytes
         if last_ticket:
-            self._post_durable(last_ticket)
+            listener = self._listener
+            assert listener is not None
+            self._post_safely(lambda: listener.on_durable(last_ticket))
         if self._entries.empty():
             self._log.witness()
         self._handed.put((Appended(written, number), 0, 0))
@@ -327,11 +327,6 @@ class LoggedJournal(SqliteJournal):
         self._closing.wait(FULL_RETRY_S)
         if self._is_closing:
             time.sleep(FULL_RETRY_S)
-
-    def _post_durable(self, ticket: int) -> None:
-        listener = self._listener
-        assert listener is not None
-        self._post_safely(lambda: listener.on_durable(ticket))
 
     # -- the keeper ----------------------------------------------------------------------------------------------------
 
