@@ -71,6 +71,7 @@ def plan(**given: object) -> ServePlan:
         "is_clock_movable": False,
         "limits": [],
         "loop": "auto",
+        "delivers_early": True,
         "is_json": False,
         "is_verbose": False,
     }

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from spillway.broker.commands import Command
-from spillway.broker.effects import Dropped, Effect
+from spillway.broker.effects import Attached, Dropped, Effect
 from spillway.broker.namespace import Namespace
 from spillway.model.budget import lone_account
 from spillway.model.errors import BrokerError
@@ -27,6 +27,7 @@ class ScriptedPeer:
         self.forgotten: list[int] = []
         self.received: list[bytes] = []
         self.gone: set[int] = set()  # links that have gone meanwhile
+        self.attached: set[int] = set()
         self.ticks: list[int] = []
         self.reviews: list[int] = []
         self.due_ms = 0
@@ -64,6 +65,9 @@ class ScriptedPeer:
         del self.commands[:count_max]
         return taken
 
+    def is_attached(self, number: int) -> bool:
+        return number in self.attached
+
     def dispatch(self, effect: Effect, now_ms: int) -> bool:
         if self.fault is not None:
             raise self.fault
@@ -73,6 +77,8 @@ class ScriptedPeer:
         if effect.to in self.gone:
             return False
         self.performed.append(effect)
+        if isinstance(effect, Attached):
+            self.attached.add(effect.to)
         self.output.append(f"{type(effect).__name__} {effect.to}\n".encode())
         return True
 
@@ -217,9 +223,9 @@ class HeldJournal:
 class Bench:
     """A pump with all of it around, and the loop stepped until nothing more happens."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: HeldJournal | None = None) -> None:
         self.clock = FakeClock()
-        self.journal = HeldJournal()
+        self.journal = journal or HeldJournal()
         self.fatal: list[BaseException] = []
         self.core = Namespace("test", self.journal.recover(), b"8 bytes.")
         self.pump = Pump(

@@ -140,6 +140,7 @@ async def test_a_peer_brings_a_bounded_share_into_a_turn_and_is_not_read_until_t
 async def test_a_delivery_to_a_link_that_has_gone_returns_to_the_queue_uncounted(bench: Bench) -> None:
     _, sending = await sender(bench)
     first, first_sock = await receiver(bench, credit=1)
+    bench.pump.delivers_early = False
     bench.journal.is_held = True
     bench.bring(sending, send(1))
     await bench.settle()

@@ -215,6 +215,8 @@ class House:
         self.requests: dict[int, Request] = {}
         self.may_go: set[tuple[int, int]] = set()  # entity and number: a client has asked for its end
         self.reasonless: set[str] = set()  # names that were dead-lettered by a client without a reason
+        self.delivers_early = seed % 3 != 0
+        self.shown: dict[tuple[int, int], str] = {}  # entity and number: the name of the message that was seen there
         self.namespace = self._live()
 
     def _live(self) -> Namespace:
@@ -222,6 +224,10 @@ class House:
         namespace = self.disk.live(self.quotas, self.lives)
         namespace.directory.budget.bytes_max = self.resident_bytes
         namespace.directory.id_budget.count_max = self.id_count
+        skipped = namespace.skipped_numbers(self.now_ms)
+        if not skipped.is_empty():
+            self.kept.check_counters(skipped)
+            self.disk.submit(skipped)
         return namespace
 
     def close(self) -> None:
@@ -243,7 +249,23 @@ class House:
             raise Violation(f"a fault of the broker was contained: {texts}")
         self.is_faulty = self.is_faulty or self.namespace.faulting.is_on
         self._judge(decided, list(commands))
+        if self.delivers_early:
+            self._hear_early(decided)
         self.unsynced.append(decided)
+
+    def _hear_early(self, decided: Decided) -> None:
+        """Locked messages are seen before their turn is durable, and behind those that wait for the same link."""
+        behind = {effect.to for turn in self.unsynced for effect in turn.effects if isinstance(effect, Deliver)}
+        waiting: list[Effect] = []
+        for effect in decided.effects:
+            link = self.receivers.get(effect.to)
+            is_early = isinstance(effect, Deliver) and effect.lock_token != b"" and effect.to not in behind
+            if is_early and link is not None and link.is_attached:
+                self.seen["delivered early"] += 1
+                self._hear(effect)
+            else:
+                waiting.append(effect)
+        decided.effects = waiting
 
     def sync(self) -> None:
         """One turn becomes durable: its loads are answered and its effects are spoken."""
@@ -312,10 +334,18 @@ class House:
         for sent in self.sent.values():
             sent.is_admitted = True  # what was not synced is gone for good
         self.namespace = self._live()
+        self._check_shown()
         self.compare()
         for place in self.kept.places.values():
             if place.rows:
                 self.seen[f"restart with messages in {flags_of(place)}"] += 1
+
+    def _check_shown(self) -> None:
+        """No number that somebody has seen is given to another message, whether its own is still there or not."""
+        for entity_id, number in self.shown:
+            entity = self.namespace.directory.by_id.get(entity_id)
+            if entity is not None and entity.counters.last_sequence_number < number:
+                raise Violation(f"{entity.path} will give the number {number} again, which was seen by somebody")
 
     def _note(self, command: Command) -> None:
         self.seen[f"command {type(command).__name__}"] += 1
@@ -534,6 +564,12 @@ class House:
                 self._hear_messages(effect, request)
 
     def _hear_delivery(self, effect: Deliver) -> None:
+        place = self.reckoned.find(effect.path)
+        if place is not None:
+            name = Row(effect.stored).name
+            key = (place.entity_id, effect.stored.sequence_number)
+            if self.shown.setdefault(key, name) != name:
+                raise Violation(f"{effect.path}: number {key[1]} was seen as {self.shown[key]}, and is {name} now")
         if effect.to not in self.receivers:
             if effect.lock_token:
                 self.answers.append(Undelivered(effect.path, effect.lock_token))

@@ -376,6 +376,8 @@ class Play:
         self.house.apply()
 
     def crash(self) -> None:
+        for _ in range(3 if self.house.delivers_early else 0):  # some may be seen, and none is synced
+            self.send()
         self.told.append(f"  crash, {len(self.house.unsynced)} turns not synced")
         self.house.crash()
 

@@ -59,11 +59,12 @@ from spillway.broker.settling import Settling
 from spillway.broker.sweeps import SweepDue, SweepExpired
 from spillway.broker.timers import Timers
 from spillway.broker.topic import PropertyAccess
+from spillway.model import limits
 from spillway.model.entity import FOR_EVER_MS, entity_key
 from spillway.model.ledger import unpack_tally
 from spillway.model.message import NEVER
 from spillway.model.quotas import Quotas
-from spillway.model.records import Catalogue
+from spillway.model.records import Catalogue, Turn
 
 
 class Namespace:
@@ -113,7 +114,10 @@ class Namespace:
         self.chores: list[Servable] = []  # have more to do by themselves, as far as the store keeps up
         self.is_store_behind = False  # what was done of that last is not on disk yet; the pump says so
         self.applied_ms = 0
+        self.was_interrupted = catalogue.was_interrupted
         for row in catalogue.entities:
+            if self.was_interrupted:
+                row.counters.last_sequence_number += limits.NUMBERS_SKIPPED
             try:
                 entity = self.containment.recover(row, catalogue.clock_ms)
                 if row.tally:
@@ -125,6 +129,15 @@ class Namespace:
                 self.containment.set_row_apart(row, error, catalogue.clock_ms)
 
     # -- the whole of it --------------------------------------------------------------------------------------
+
+    def skipped_numbers(self, now_ms: int) -> Turn:
+        """The first turn of a life: numbers that the life before may have shown, of messages that it had not stored
+        when it was interrupted, are never given to others. Empty if it ended in order."""
+        turn = Turn(now_ms)
+        if self.was_interrupted:
+            for entity in self.directory.by_id.values():
+                turn.counters[entity.entity_id] = entity.counters.copy()
+        return turn
 
     def apply(self, commands: list[Command], now_ms: int) -> Decided:
         decided = Decided(now_ms, self.ledger, self.throttle.disk, self.last_step)

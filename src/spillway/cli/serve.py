@@ -77,6 +77,10 @@ def command(
             metavar="NAME", help="The event loop: uvloop, asyncio, or auto, which is uvloop if it is installed."
         ),
     ] = "auto",
+    late_delivery: Annotated[
+        bool,
+        typer.Option("--late-delivery", help="Hand a message to a waiting receiver only when its send is on the disk."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="On ready, print one line of JSON on stdout.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every connection.")] = False,
 ) -> None:
@@ -101,6 +105,7 @@ def command(
         is_clock_movable=movable_clock,
         limits=limit or [],
         loop=loop,
+        delivers_early=not late_delivery,
         is_json=as_json,
         is_verbose=verbose,
     )
@@ -126,6 +131,7 @@ def make_plan(
     is_clock_movable: bool,
     limits: list[str],
     loop: str,
+    delivers_early: bool,
     is_json: bool,
     is_verbose: bool,
 ) -> ServePlan:
@@ -156,6 +162,7 @@ def make_plan(
         allowed_hosts=frozenset(parse_host(value) for value in allow_hosts),
         quotas=quotas,
         loop=check_loop(loop),
+        delivers_early=delivers_early,
         is_json=is_json,
         log_level="DEBUG" if is_verbose else log_level(),
         warnings=warnings,

@@ -188,6 +188,11 @@ class Peer:
     def pop_commands(self, count_max: int, bytes_max: int) -> list[Command]:
         return self.outbox.pop_commands(count_max, bytes_max)
 
+    def is_attached(self, number: int) -> bool:
+        """The client was told that the link is there, and neither side has ended it."""
+        user = self.links.get(number)
+        return user is not None and user.link.is_open
+
     def dispatch(self, effect: Effect, now_ms: int) -> bool:
         """Say it. False: the link or request is gone, or the client has taken back the credit for a delivery."""
         self.now_ms = now_ms

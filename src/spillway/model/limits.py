@@ -116,6 +116,11 @@ RULE_STEP_BYTES: Final = COMMAND_BYTES_PER_TURN_MAX // 2_000
 DELIVERIES_PER_TURN_MAX: Final = 1_000  # of one entity, then others have their turn
 DELIVERIES_PER_VISIT_MAX: Final = 32  # to one link before the next link of the entity is served
 PENDING_BYTES_PAUSE: Final = 32 * MIB  # waiting for the disk: stop reading sockets, until half of it is left
+# Early delivery: with more than this waiting for the disk, deliveries wait as well. What takes a sequence number weighs
+# 64 bytes and more, so fewer than 4,096 numbers of an entity are seen by somebody and on no disk. A life that did not
+# end in order is followed by one that leaves out this many.
+EARLY_BYTES_MAX: Final = 256 * KIB
+NUMBERS_SKIPPED: Final = 65_536
 DISK_RESERVE_BYTES: Final = 64 * MIB  # below this much free space clients add nothing
 DISK_FULL_BYTES: Final = 48 * MIB  # and below this only what deletes is done
 DISK_WATCHED_BYTES: Final = 4_096 * MIB  # below this the core knows to the byte how much there is

@@ -289,6 +289,7 @@ class Catalogue:
         self.clock_ms = clock_ms  # the latest time any turn was stamped with
         self.ledger_minute = 0  # the earliest one that is counted and in no sealed day, 0 if none
         self.created_ms = created_ms  # when the store was made; 0: it is not known
+        self.was_interrupted = False  # the life before did not end in order: it may have shown what is not in the store
 
 
 class Query:

@@ -60,6 +60,7 @@ class ServerOptions:
     also_ports: tuple[int, ...] = ()
     is_clear_text_allowed: bool = False  # from other machines
     quotas: Quotas = field(default_factory=Quotas)
+    delivers_early: bool = True  # to a waiting receiver, before the send is on the disk
 
 
 class NamespaceServer:
@@ -96,6 +97,7 @@ class NamespaceServer:
         self.pump.on_access_changed = rights.book.put
         self.pump.pending_bytes_pause = quotas.pending_bytes_pause()
         self.pump.frames_per_second = quotas.frames_per_second
+        self.pump.delivers_early = options.delivers_early
         self.preauth = PreauthLimiter(quotas.connections_without_token)
         self.acceptor = Acceptor(
             self.pump, self.preauth, self.make_peer, tls, http, options.is_clear_text_allowed, quotas.connections

@@ -18,6 +18,10 @@ that is not durable yet, and only what is *said* waits. What follows from that:
   example on a message whose send is not on the disk. It has no ticket of its own, for which nobody would commit
   anything; its effects join those of the last turn that waits (`remember`). Spoken at once, a crash could take back
   what a client has been told.
+- **A locked message may leave before its turn is durable** (`release_early`): only deliveries, only to links whose
+  attach was answered, and only while little waits for the disk. A reader may then see a message whose send fails, as in
+  every broker that hands over before it syncs; what he settles is in a later turn, so he never completes one that comes
+  back. Deliveries of a link never overtake each other: `late_ticket` is the last turn that has some which wait.
 - **The ledger alone holds nobody up.** Its turn has a ticket, and nothing waits for that.
 - **A load is asked behind the turn that decided it.** The journal does one thing after the other, so its answer has
   what that turn has written. It need not be durable for that, and comes back as a command, like everything that
@@ -54,6 +58,7 @@ from spillway.store.journal import Journal
 
 log = logging.getLogger(__name__)
 
+EARLY_EFFECTS_MAX: Final = 64  # of one turn: those of a larger one go together, in one write
 TICK_MS: Final = 1_000  # heartbeats, tokens, disk space: looked at this often, for all peers in one go
 
 
@@ -63,6 +68,7 @@ class Core(Protocol):
     is_store_behind: bool  # what it has last done by itself is not durable yet: no more of it
 
     def apply(self, commands: list[Command], now_ms: int) -> Decided: ...
+    def skipped_numbers(self, now_ms: int) -> Turn: ...
     def next_due_ms(self) -> int: ...
     def has_counted(self) -> bool: ...
     @property
@@ -97,6 +103,7 @@ class PumpedPeer(Protocol):
 
     dispatching_at: int  # where `dispatch_run` is
 
+    def is_attached(self, number: int) -> bool: ...
     def dispatch(self, effect: Effect, now_ms: int) -> bool: ...
     def dispatch_run(self, effects: list[Effect], at: int, now_ms: int, refused: list[Effect]) -> int: ...
     def drain_output(self) -> list[bytes]: ...
@@ -174,6 +181,8 @@ class Pump:
         self.last_ticket = 0
         self.durable_ticket = 0  # of the last turn that is
         self.chores_ticket = 0  # of the last turn in which the core did something by itself
+        self.delivers_early = True
+        self.late_ticket = 0  # of the last turn that has deliveries which wait for it
         self.is_scheduled = False
         self.pending_bytes_pause: int = limits.PENDING_BYTES_PAUSE
         self.frames_per_second: int = NO_LIMIT  # of one connection
@@ -195,6 +204,10 @@ class Pump:
 
     def start(self) -> None:
         self.journal.start(self, self.post)
+        skipped = self.core.skipped_numbers(self.clock.now_ms())
+        if not skipped.is_empty():
+            self.submit(skipped)
+            self.late_ticket = self.last_ticket  # until then a number could be seen twice
         self.tick()
 
     def post(self, callback: Callable[[], None]) -> None:
@@ -303,24 +316,51 @@ class Pump:
         needs_ack = decided.turn.needs_ack()
         # Three kinds of turns: with records that somebody waits for, with the ledger alone, and with nothing to write.
         if needs_ack:
-            self.submit(decided.turn, effects)
+            self.submit(decided.turn)
             if decided.has_done_chores:
                 self.chores_ticket = self.last_ticket
                 self.core.is_store_behind = True
-        elif effects and self.waiting:
-            self.waiting[-1].effects.extend(effects)
         if not needs_ack and not decided.turn.is_empty():
             self.submit_and_forget(decided.turn)
         self.loads_out += len(loads)
         for load in loads:
             self.journal.load(load.query, load.to)
-        if not needs_ack and effects and not self.waiting:
+        if effects and self.waiting:
+            if [effect for effect in effects if type(effect) is Deliver]:
+                effects = self.release_early(effects)
+            self.waiting[-1].effects.extend(effects)
+        elif effects:
             self.release(effects, self.clock.real_ms())
 
-    def submit(self, turn: Turn, effects: list[Effect]) -> None:
-        """Submits a turn. These effects wait for it, and so does whatever is said after it."""
+    def release_early(self, effects: list[Effect]) -> list[Effect]:
+        """Of a turn with deliveries that is not durable yet, say what may be seen before it is. Returns what waits."""
+        ticket = self.waiting[-1].ticket
+        if (
+            self.durable_ticket < self.late_ticket
+            or len(effects) > EARLY_EFFECTS_MAX
+            or not self.delivers_early
+            or self.journal.pending_bytes > limits.EARLY_BYTES_MAX
+        ):
+            self.late_ticket = ticket
+            return effects
+        early: list[Effect] = []
+        late: list[Effect] = []
+        for effect in effects:
+            is_early = False
+            if type(effect) is Deliver:
+                owner = self.owners.get(effect.to)
+                is_early = effect.lock_token != b"" and owner is not None and owner.peer.is_attached(effect.to)
+                if not is_early:
+                    self.late_ticket = ticket
+            (early if is_early else late).append(effect)
+        if early:
+            self.release(early, self.clock.real_ms())
+        return late
+
+    def submit(self, turn: Turn) -> None:
+        """Submits a turn that somebody waits for, with no effects yet: whatever is said from now on waits for it."""
         self.last_ticket += 1
-        self.waiting.append(PendingEffects(self.last_ticket, effects))
+        self.waiting.append(PendingEffects(self.last_ticket, []))
         self.journal.submit(turn, self.last_ticket)
 
     def submit_and_forget(self, turn: Turn) -> None:
@@ -603,7 +643,7 @@ class Pump:
         self.timer = None
         turn = Turn(self.clock.now_ms())
         turn.add([])
-        self.submit(turn, [])
+        self.submit(turn)
         self.tick()
         self.wake()
 

@@ -150,6 +150,7 @@ class LoggedJournal(SqliteJournal):
         assert self._database is None, "recover is called once"
         self._database = database = self._open()
         catalogue = database.catalogue()
+        was_interrupted = database.is_logged  # the end of a life says that the file can do without the log
         self._log.open()
         replay = self._replayed(database)
         if replay.frames_count:
@@ -165,6 +166,7 @@ class LoggedJournal(SqliteJournal):
         self._old = database.new_batch()
         self._young = database.new_batch(self._old)
         self._note_space(database)
+        catalogue.was_interrupted = was_interrupted
         return catalogue
 
     def _mark_logged(self, database: Database) -> None:

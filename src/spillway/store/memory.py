@@ -264,6 +264,7 @@ class MemoryJournal:
         rows = [self._entities[entity_id].row() for entity_id in sorted(self._entities)]
         catalogue = Catalogue(rows, self._last_entity_id, self._clock_ms, self._created_ms)
         catalogue.ledger_minute = self._ledger.first_minute()
+        catalogue.was_interrupted = self._listener is not None
         return catalogue
 
     def start(self, listener: JournalListener, post: Callable[[Callable[[], None]], None]) -> None:

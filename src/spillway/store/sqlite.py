@@ -101,6 +101,7 @@ class SqliteJournal:
         if self._fold_log(self._database):
             catalogue = self._database.catalogue()
         self._note_space(self._database)
+        catalogue.was_interrupted = True  # it may have been: nothing in the file says how the last life ended
         return catalogue
 
     def _fold_log(self, database: Database) -> bool:

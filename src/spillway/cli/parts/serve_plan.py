@@ -56,6 +56,7 @@ class ServePlan:
     allowed_hosts: frozenset[str]
     quotas: "Quotas"
     loop: str  # auto, uvloop or asyncio
+    delivers_early: bool
     is_json: bool
     log_level: str
     warnings: list[str]

@@ -88,6 +88,7 @@ async def serve(plan: ServePlan, directory: "DataDirectory", loop: "ChosenLoop")
                 also_ports=plan.also_ports if index == 0 else (),
                 is_clear_text_allowed=plan.is_clear_text_allowed,
                 quotas=plan.quotas,
+                delivers_early=plan.delivers_early,
             )
             with explained(data):
                 journal = open_journal(plan, directory, namespace)
