@@ -36,6 +36,7 @@ from bench.run import (  # noqa: E402 - the tools are imported from the tree the
     SOURCES,
     Target,
     build_load_generator,
+    cpu_s_of,
     fan_out_config,
     start_rabbit,
 )
@@ -389,12 +390,6 @@ def measure_subscriptions(ground: Ground) -> Line:
         measured = measure_in_turn(ground, steps, brokers)
     problems = cost_problems(measured, "a copy") + memory_problems(measured)
     return Line("subscriptions", "1 sender to a topic, a fifth of its filters match", "copy", measured, problems)
-
-
-def cpu_s_of(pid: int) -> float:
-    """User and system time of a process, from the kernel."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 def measure_sessions(ground: Ground) -> Line:

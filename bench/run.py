@@ -2,9 +2,10 @@
 
 On a shared machine only numbers of one run compare, and of those the CPU per message most: so every scenario is
 measured for every broker before the next repetition begins, and the medians are printed side by side. The load comes
-from `amqpload`, a C client that costs about one microsecond a message; see bench/README.md for what it prints.
+from `amqpload`, a C client that costs about one microsecond a message; see bench/README.md for what it prints. At the
+end each bar is printed with what was found. The status is 1 if a run failed, not if a bar is missed.
 
-    bench/run.py                      everything, a few minutes
+    bench/run.py                      everything, five repetitions, a quarter of an hour
     bench/run.py --quick              one repetition, small counts: does it work, roughly how fast
     bench/run.py --only compiled,uncompiled --scenarios 1+1,w1
     bench/run.py --only compiled --beside before=../before/build/compiled    two versions in one run
@@ -32,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.tools.broker_process import BrokerProcess  # noqa: E402 - the tools are imported from the tree they lie in
+from tests.tools.commit import commit  # noqa: E402
 
 COMPILED = ROOT / "build" / "compiled"
 SOURCES = ROOT / "src"
@@ -46,6 +48,19 @@ QUEUES = 9
 # A fast broker gets more messages, or its runs are too short for the 10 ms ticks of the CPU clock.
 OUR_SCALE = 3.0
 PAIRS_MIN = 10  # for a ratio with an interval
+REPS = 5  # with fewer, or with smaller counts, what is printed beside a bar is a hint
+RUN_S = 600.0
+# What a broker does after the last message, such as folding its log, is neither the next one's nor forgotten.
+QUIET_S, QUIET_CORES, QUIET_WITHIN_S = 0.2, 0.1, 10.0
+
+# The bars, all of them for the compiled broker.
+FULL_SPEED = ("1+1", "8+8")
+RATE_RATIO_MIN = 6.0  # of the better RabbitMQ's rate, in those
+CPU_US_MAX = 12.0  # a message, in those
+ACK_RATIO_MAX = 0.6  # of the better RabbitMQ's median acknowledgement, at window 1
+BESIDE_RATIO_MIN = 0.97  # of another version's rate in the same run: runs of the same code differ
+# The rates of docs/bench.md from before there was a log. Of another day, so a floor rather than a comparison.
+OLD_RATES = {"1+1": 23_629, "send": 36_156, "recv": 23_964, "8+8": 24_332, "w1": 1_191, "8xw1": 4_305}
 
 
 @dataclass(frozen=True)
@@ -104,6 +119,10 @@ class Target:
                 value = value[key]
             values.append(float(value))
         return statistics.median(values) if values else None
+
+    def some(self, scenario: str, *path: str) -> float | None:
+        """As `median`, but None for zero too: runs so short that nothing lay in the window."""
+        return self.median(scenario, *path) or None
 
 
 def build_load_generator(directory: Path) -> Path:
@@ -236,12 +255,35 @@ def measure(load: Path, target: Target, name: str, scale: float, size_bytes: int
     command += ["--size", str(size_bytes), "--idle", "30", *target.options]
     if scenario.copies > 1:
         command += ["--copies", str(scenario.copies), *target.fan_out]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_S)
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done after {RUN_S:.0f} s"}
     if not done.stdout.strip():
         return {"error": done.stderr.strip() or f"exit {done.returncode}"}
     result: dict[str, Any] = json.loads(done.stdout)
     result["load_average"] = round(os.getloadavg()[0], 2)
+    result["cpu_after_us_per_msg"] = round(cpu_s_until_quiet(target.pid) * 1e6 / max(1, result["measured"]), 2)
     return result
+
+
+def cpu_s_of(pid: int) -> float:
+    """User and system time of a process, from the kernel."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s_until_quiet(pid: int) -> float:
+    """Wait until a broker has nothing left to do; the CPU time that it took meanwhile."""
+    begun = last = cpu_s_of(pid)
+    deadline = time.monotonic() + QUIET_WITHIN_S
+    while time.monotonic() < deadline:
+        time.sleep(QUIET_S)
+        now = cpu_s_of(pid)
+        if now - last <= QUIET_CORES * QUIET_S:
+            break
+        last = now
+    return last - begun
 
 
 def measure_all(load: Path, targets: list[Target], names: list[str], chosen: argparse.Namespace) -> list[str]:
@@ -268,6 +310,7 @@ COLUMNS: list[tuple[str, tuple[str, ...]]] = [
     ("send/s", ("send_rate",)),
     ("recv/s", ("recv_rate",)),
     ("cpu us", ("broker_cpu_us_per_msg",)),
+    ("after us", ("cpu_after_us_per_msg",)),
     ("cores", ("broker_cores",)),
     ("ack p50", ("send_latency_us", "p50")),
     ("ack p99", ("send_latency_us", "p99")),
@@ -285,7 +328,7 @@ def table(targets: list[Target], names: list[str]) -> str:
             if values[0] is None:
                 continue
             cells = "".join(
-                f"{value:9.2f}" if title == "cores" else f"{value:9.1f}" if title == "cpu us" else f"{value:9.0f}"
+                f"{value:9.2f}" if title == "cores" else f"{value:9.1f}" if title.endswith(" us") else f"{value:9.0f}"
                 for (title, _), value in zip(COLUMNS, values, strict=True)
                 if value is not None
             )
@@ -310,7 +353,7 @@ class Paired:
 
 def paired(first: Target, other: Target, name: str, path: str = "rate") -> Paired | None:
     both = zip(first.results.get(name, []), other.results.get(name, []), strict=False)
-    found = [float(one[path]) / float(two[path]) for one, two in both]
+    found = [float(one[path]) / float(two[path]) for one, two in both if two[path]]
     if first is other or len(found) < PAIRS_MIN:
         return None
     dice = random.Random(1)
@@ -337,6 +380,74 @@ def ratios(first: Target, other: Target, name: str) -> str:
     if first is other or not (rate and cpu and other_rate and other_cpu):
         return ""
     return f"{rate / other_rate:9.2f}{other_cpu / cpu:7.2f}"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One thing that was to be reached, and what was found. `holds` is None where it cannot be told."""
+
+    what: str
+    found: str
+    holds: bool | None
+
+    def __str__(self) -> str:
+        verdict = {None: "not judged", True: "holds", False: "does NOT hold"}[self.holds]
+        return f"{verdict}: {self.what}: {self.found}"
+
+
+def bars(targets: list[Target], names: list[str]) -> list[Bar]:
+    """Of the compiled broker, by medians. Nothing where it was not measured."""
+    by_name = {target.name: target for target in targets}
+    if "compiled" not in by_name:
+        return []
+    ours = by_name["compiled"]
+    rabbits = [by_name[name] for name in ("rabbit-classic", "rabbit-quorum") if name in by_name]
+    found = []
+    for name in names:
+        if name in FULL_SPEED:
+            best = max((rate for each in rabbits if (rate := each.some(name, "rate"))), default=None)
+            what = f"{name}, rate, of the better RabbitMQ's"
+            found.append(ratio_bar(what, ours.some(name, "rate"), best, RATE_RATIO_MIN, is_least=True))
+            peer = by_name["artemis"].some(name, "rate") if "artemis" in by_name else None
+            found.append(ratio_bar(f"{name}, rate, of Artemis's", ours.some(name, "rate"), peer, 1.0, is_least=True))
+            cpu_us = ours.some(name, "broker_cpu_us_per_msg")
+            said = f"{cpu_us:.1f} us, at most {CPU_US_MAX:g}" if cpu_us else "not measured"
+            found.append(Bar(f"{name}, CPU a message", said, cpu_us <= CPU_US_MAX if cpu_us else None))
+        if name == "w1":
+            found += window_bars(ours, rabbits)
+        if name in OLD_RATES:
+            what = f"{name}, rate, of the old table's"
+            found.append(ratio_bar(what, ours.some(name, "rate"), OLD_RATES[name], 1.0, is_least=True))
+        for other in targets:
+            if other.name not in ALL:
+                what = f"{name}, rate, of {other.name}'s"
+                rates = (ours.some(name, "rate"), other.some(name, "rate"))
+                found.append(ratio_bar(what, *rates, BESIDE_RATIO_MIN, is_least=True))
+    return found
+
+
+def window_bars(ours: Target, rabbits: list[Target]) -> list[Bar]:
+    """Of one sender that waits for each acknowledgement."""
+    ack, end_to_end = ("send_latency_us", "p50"), ("e2e_latency_us", "p50")
+    best = min((value for each in rabbits if (value := each.some("w1", *ack))), default=None)
+    classic = next((each.some("w1", *end_to_end) for each in rabbits if each.name == "rabbit-classic"), None)
+    what = "w1, acknowledged after (p50), of the better RabbitMQ's"
+    acknowledged = ratio_bar(what, ours.some("w1", *ack), best, ACK_RATIO_MAX, is_least=False)
+    what = "w1, end to end (p50), of RabbitMQ classic's"
+    return [acknowledged, ratio_bar(what, ours.some("w1", *end_to_end), classic, 1.0, is_least=False)]
+
+
+def ratio_bar(what: str, ours: float | None, other: float | None, bound: float, *, is_least: bool) -> Bar:
+    if not ours or not other:
+        return Bar(what, "one of the two was not measured", None)
+    ratio = ours / other
+    words = f"{ours:,.0f} and {other:,.0f}, {ratio:.2f} times, at {'least' if is_least else 'most'} {bound:g}"
+    return Bar(what, words, ratio >= bound if is_least else ratio <= bound)
+
+
+def bar_lines(found: list[Bar], reps: int, scale: float) -> str:
+    hint = "" if reps >= REPS and scale >= 1.0 else "; fewer or smaller than the bars ask for, so a hint"
+    return "\n".join([f"bench: the bars, by medians of {reps}{hint}", *(f"  {each}" for each in found)])
 
 
 def sync_us(directory: Path, count: int = 200) -> dict[str, float]:
@@ -372,6 +483,7 @@ def machine(directory: Path) -> dict[str, Any]:
         "artemis": artemis_version(),
         "fdatasync_4k_us": sync_us(directory),
         "date": time.strftime("%Y-%m-%d"),
+        "commit": commit(),
     }
 
 
@@ -395,13 +507,14 @@ def report(targets: list[Target], names: list[str], wrong: list[str], facts: dic
     raw = [result for target in targets for name in names for result in target.results.get(name, [])]
     about = {name: SCENARIOS[name].what for name in names}
     facts_of = {"machine": facts, "scenarios": about}
-    return {**facts_of, "medians": medians, "paired": pairs, "errors": wrong, "runs": raw}
+    judged = [asdict(bar) for bar in bars(targets, names)]
+    return {**facts_of, "medians": medians, "bars": judged, "paired": pairs, "errors": wrong, "runs": raw}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one repetition of small counts")
-    parser.add_argument("--reps", type=int, default=3)
+    parser.add_argument("--reps", type=int, default=REPS)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies every count")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--scenarios", default=",".join(SCENARIOS))
@@ -420,6 +533,10 @@ def main() -> int:
     if chosen.quick:
         chosen.reps, chosen.scale = 1, 0.2
     names = chosen.scenarios.split(",")
+    unknown = set(names) - set(SCENARIOS) | set(chosen.only.split(",")) - set(ALL) - {""}
+    if unknown:
+        parser.error(f"{','.join(sorted(unknown))}: there are {', '.join(SCENARIOS)} and {', '.join(ALL)}")
+    begun_s = time.monotonic()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-", dir=chosen.data)))
         load = build_load_generator(directory)
@@ -428,11 +545,14 @@ def main() -> int:
         if not targets:
             sys.exit("bench: nothing to measure")
         wrong = measure_all(load, targets, names, chosen)
+        # Before the brokers end: one that complains then must not take what was measured with it.
+        facts |= {"reps": chosen.reps, "scale": chosen.scale, "took_s": round(time.monotonic() - begun_s)}
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(json.dumps(report(targets, names, wrong, facts), indent=1) + "\n")
     print("\n" + table(targets, names))
     print(paired_lines(targets, names))
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text(json.dumps(report(targets, names, wrong, facts), indent=1) + "\n")
-    print(f"bench: raw results in {chosen.out}")
+    print(bar_lines(bars(targets, names), chosen.reps, chosen.scale))
+    print(f"bench: {facts['took_s']} s; raw results in {chosen.out}")
     return 1 if wrong else 0
 
 
