@@ -3,13 +3,13 @@
     bench/growth.py                          all parts, less than half an hour
     bench/growth.py --only queues,size       some of them
     bench/growth.py --quick                  counts of a few seconds: does it work
-    bench/growth.py --full                   a depth of ten million, which takes long and 30 GB of disk
+    bench/growth.py --full                   a depth of ten million too: some minutes more and 20 GB of disk
 
 Every step of a part has a broker of its own, all of them are measured in turn before the next repetition begins, and
 the medians are compared: CPU of the broker for a unit of work, and its memory. The load comes from `amqpload`, as in
 bench/run.py. A line holds if a unit of work costs at most GROWTH_MAX times what it costs one step before, and if memory
-grows no faster than what is held. Writes docs/evidence/growth.json; ends with status 1 if a line does not hold. What
-`--quick` measures is too small to be judged.
+grows no faster than what is held. After each part it writes docs/evidence/growth.json and a page beside it, and
+ends with status 1 if a line does not hold. What `--quick` measures is too small to be judged.
 """
 
 import argparse
@@ -33,6 +33,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from bench.run import (  # noqa: E402 - the tools are imported from the tree they lie in
     COMPILED,
     RABBIT_SERVER,
+    REPS,
     SOURCES,
     Target,
     build_load_generator,
@@ -57,6 +58,8 @@ LARGEST_BODY_BYTES = 256 * KIB - 256
 QUEUE_MB = 20 * 1024  # a deep queue's: ten million messages are 11 GB
 USER = ["--user", "RootManageSharedAccessKey", "--pass", "SAS_KEY_VALUE", "--second"]
 READY_S = 180.0
+FILL_S = 1_800.0
+FULL_DISK_BYTES = 40 * 1024 * MIB  # what --full wants to find free
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Measured:
     rate: float = 0.0  # messages a second, copies a second for a topic
     cpu_us: float = 0.0  # of the broker, for a message
     rss_bytes: int = 0  # the most there was
+    e2e_ms: float = 0.0  # from sender to receiver; far above the others' where a sender ran ahead of its receiver
     runs: list[dict[str, Any]] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
 
@@ -91,6 +95,8 @@ class Measured:
         self.rate = round(statistics.median(run["rate"] for run in self.runs))
         self.cpu_us = round(statistics.median(run["broker_cpu_us_per_msg"] for run in self.runs), 2)
         self.rss_bytes = max(run["rss_bytes"] for run in self.runs)
+        if all(run["senders"] and run["receivers"] for run in self.runs):
+            self.e2e_ms = round(statistics.median(run["e2e_latency_us"]["p50"] for run in self.runs) / 1000, 1)
 
 
 @dataclass
@@ -103,6 +109,7 @@ class Line:
     steps: list[Measured]
     problems: list[str]
     more: dict[str, Any] = field(default_factory=dict)
+    took_s: int = 0
 
     @property
     def holds(self) -> bool:
@@ -144,9 +151,12 @@ class Ground:
     def run(self, target: Target, words: list[str]) -> dict[str, Any]:
         """One run of the load generator, with the most memory that the broker had meanwhile."""
         command = [str(self.load), "--port", str(target.port), "--pid", str(target.pid), "--idle", "60"]
-        done = subprocess.run(
-            [*command, *target.options, *words], capture_output=True, text=True, check=False, timeout=1_800
-        )
+        try:
+            done = subprocess.run(
+                [*command, *target.options, *words], capture_output=True, text=True, check=False, timeout=FILL_S
+            )
+        except subprocess.TimeoutExpired as error:
+            raise LoadFailed(f"{target.name}: {' '.join(words)}: not done after {FILL_S:.0f} s") from error
         if done.returncode != 0:
             raise LoadFailed(f"{target.name}: {' '.join(words)}: {done.stdout}{done.stderr}")
         result: dict[str, Any] = json.loads(done.stdout)
@@ -409,9 +419,9 @@ def measure_sessions(ground: Ground) -> Line:
             begun_s = cpu_s_of(broker.pid)
             with Watch(broker) as watch:
                 drained = drain(broker, min(100, sessions), ground.python_path)
-            cpu_us = (cpu_s_of(broker.pid) - begun_s) * 1e6 / sessions
+            cpu_us = (cpu_s_of(broker.pid) - begun_s) * 1e6 / count
             assert drained["sessions"] == sessions, f"{drained['sessions']} of {sessions} sessions were given out"
-            step = Measured(f"{sessions:,} sessions", sessions, 1.0)
+            step = Measured(f"{sessions:,} sessions", sessions, 1 / PER_SESSION)
             step.rate = round(drained["sessions_per_s"] * PER_SESSION)
             step.cpu_us = round(cpu_us, 1)
             step.rss_bytes = max(filled["rss_bytes"], watch.peak_bytes)
@@ -483,29 +493,74 @@ PARTS: dict[str, Callable[[Ground], Line]] = {
 
 
 def table(lines: list[Line], is_judged: bool = True) -> str:
-    rows = [f"{'part':<17} {'step':<20} {'msg/s':>9} {'cpu us':>9} {'per unit':>9} {'MB':>6}  holds"]
+    rows = [f"{'part':<17} {'step':<20} {'msg/s':>9} {'cpu us':>9} {'per unit':>9} {'MB':>6} {'e2e ms':>8}  holds"]
     for line in lines:
         for number, step in enumerate(line.steps):
             verdict = ("yes" if line.holds else "NO") if is_judged and number == len(line.steps) - 1 else ""
             rows.append(
                 f"{line.part:<17} {step.name:<20} {step.rate:>9,.0f} {step.cpu_us:>9.1f} {step.cpu_us_per_work:>9.2f} "
-                f"{step.rss_bytes / MIB:>6.0f}  {verdict}"
+                f"{step.rss_bytes / MIB:>6.0f} {f'{step.e2e_ms:,.1f}' if step.e2e_ms else '':>8}  {verdict}"
             )
-        beside = line.more.get("beside")
-        if beside:
-            rates = ", ".join(
-                f"{name} {beside[name]['rate']:,.0f}" for name in beside if "-" in name or name == "spillway"
-            )
-            rows.append(
-                f"{'':<17} {beside['depth']:,} deep, msg/s: {rates}; {beside['ratio']:.2f} times the better RabbitMQ"
-            )
+        if beside_text(line):
+            rows.append(f"{'':<17} {beside_text(line)}")
         rows += [f"{line.part if not line.steps else '':<17} ! {problem}" for problem in line.problems]
     return "\n".join(rows)
+
+
+def measured_part(part: str, ground: Ground) -> Line:
+    """One that fails, by a broker that does not start or complains at its end, takes none of the others with it."""
+    try:
+        return PARTS[part](ground)
+    except (LoadFailed, AssertionError, subprocess.SubprocessError) as error:
+        return Line(part, "not measured", "", [], [f"not measured: {error}"])
+
+
+def write(path: Path, lines: list[Line], facts: dict[str, Any]) -> None:
+    holds = all(line.holds for line in lines)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**facts, "holds": holds, "lines": [written(line) for line in lines]}, indent=1) + "\n")
+    path.with_suffix(".md").write_text(page(lines, facts))
 
 
 def written(line: Line) -> dict[str, Any]:
     steps = [{**asdict(step), "cpu_us_per_work": round(step.cpu_us_per_work, 3)} for step in line.steps]
     return {**asdict(line), "steps": steps, "holds": line.holds}
+
+
+def page(lines: list[Line], facts: dict[str, Any]) -> str:
+    """The same as Markdown."""
+    said = [
+        "# How cost grows",
+        "",
+        f"Written by `bench/growth.py` at {facts['commit'] or 'no commit'} on {facts['date']}: {facts['machine']}, "
+        f"{'compiled' if facts['compiled'] else 'not compiled'}, medians of {facts['reps']}"
+        + (", too quick to be judged." if facts["quick"] else ".")
+        + " docs/bench.md says what each part does and what must hold.",
+    ]
+    for line in lines:
+        said += ["", f"## {line.part}", "", f"{line.what[:1].upper()}{line.what[1:]}."]
+        if line.steps:
+            said += ["", f"| | msg/s | CPU us a message | CPU us a {line.unit} | memory, MB | end to end p50, ms |"]
+            said += ["|---|---|---|---|---|---|"]
+        for step in line.steps:
+            said.append(
+                f"| {step.name} | {step.rate:,.0f} | {step.cpu_us:.1f} | {step.cpu_us_per_work:.2f} | "
+                f"{step.rss_bytes / MIB:.0f} | {f'{step.e2e_ms:,.1f}' if step.e2e_ms else ''} |"
+            )
+        if beside_text(line):
+            said += ["", f"{beside_text(line)}."]
+        if not facts["quick"] or not line.steps:
+            said += ["", "It holds." if line.holds else "It does not hold:"]
+            said += [""] * bool(line.problems) + [f"- {problem}" for problem in line.problems]
+    return "\n".join(said) + "\n"
+
+
+def beside_text(line: Line) -> str:
+    beside = line.more.get("beside")
+    if not beside:
+        return ""
+    rates = ", ".join(f"{name} {beside[name]['rate']:,.0f}" for name in beside if "-" in name or name == "spillway")
+    return f"{beside['depth']:,} deep, msg/s: {rates}; {beside['ratio']:.2f} times the better RabbitMQ"
 
 
 def raise_file_limit() -> None:
@@ -519,7 +574,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(PARTS), help="of " + ", ".join(PARTS))
     parser.add_argument("--quick", action="store_true", help="one repetition, small steps and counts")
     parser.add_argument("--full", action="store_true", help="a depth of ten million too")
-    parser.add_argument("--reps", type=int, default=3)
+    parser.add_argument("--reps", type=int, default=REPS)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies every count of messages, but no depth")
     parser.add_argument("--uncompiled", action="store_true", help="the sources, even if there is a compiled build")
     parser.add_argument("--compiled", type=Path, default=COMPILED, help="the compiled build")
@@ -531,9 +586,21 @@ def main() -> int:
         parser.error(f"--only {','.join(sorted(unknown))}: there are {', '.join(PARTS)}")
     if chosen.quick:
         chosen.reps, chosen.scale = 1, 0.02
+    if chosen.full and shutil.disk_usage(chosen.data or tempfile.gettempdir()).free < FULL_DISK_BYTES:
+        parser.error(f"--full: less than {FULL_DISK_BYTES // (1024 * MIB)} GB are free (--data names another place)")
     raise_file_limit()
     is_compiled = not chosen.uncompiled and any(chosen.compiled.glob("**/*.so"))
-    lines = []
+    lines: list[Line] = []
+    facts = {
+        "machine": machine(),
+        "commit": commit(),
+        "compiled": is_compiled,
+        "date": time.strftime("%Y-%m-%d"),
+        "reps": chosen.reps,
+        "scale": chosen.scale,
+        "quick": chosen.quick,
+        "growth_max": GROWTH_MAX,
+    }
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="spillway-growth-", dir=chosen.data) as name:
         ground = Ground(
@@ -547,28 +614,14 @@ def main() -> int:
         )
         for part in chosen.only.split(","):
             since_s = time.monotonic()
-            try:
-                lines.append(PARTS[part](ground))
-            except LoadFailed as error:
-                lines.append(Line(part, "not measured", "", [], [f"not measured: {error}"]))
-            print(f"growth: {part} took {time.monotonic() - since_s:.0f} s", flush=True)
-    if chosen.quick:
-        for line in lines:
-            if line.steps:
+            line = measured_part(part, ground)
+            line.took_s = round(time.monotonic() - since_s)
+            if chosen.quick and line.steps:
                 line.problems.clear()
+            lines.append(line)
+            write(chosen.out, lines, {**facts, "took_s": round(time.monotonic() - begun_s)})
+            print(f"growth: {part} took {line.took_s} s", flush=True)
     holds = all(line.holds for line in lines)
-    facts = {
-        "machine": machine(),
-        "commit": commit(),
-        "compiled": is_compiled,
-        "date": time.strftime("%Y-%m-%d"),
-        "took_s": round(time.monotonic() - begun_s),
-        "quick": chosen.quick,
-        "growth_max": GROWTH_MAX,
-        "holds": holds,
-    }
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text(json.dumps({**facts, "lines": [written(line) for line in lines]}, indent=1) + "\n")
     print("\n" + table(lines, is_judged=not chosen.quick))
     verdict = "every line holds" if holds else "a line does NOT hold"
     print(f"growth: {'too quick to be judged' if chosen.quick and holds else verdict}; results in {chosen.out}")

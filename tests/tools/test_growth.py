@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.growth import MIB, PARTS, Line, Measured, cost_problems, flat_memory_problems, memory_problems, table
+from bench import growth as tool
+from bench.growth import MIB, PARTS, Line, Measured, cost_problems, flat_memory_problems, memory_problems, page, table
 from bench.run import fan_out_config
 from tests.tools.broker_process import PACKAGE_PARENT
 
@@ -54,8 +55,43 @@ def test_what_is_on_disk_takes_no_memory() -> None:
 def test_the_table_says_what_does_not_hold() -> None:
     measured = steps((1, 20.0, 80), (1_000, 40.0, 80))
     shown = table([Line("queues", "all in use", "message", measured, cost_problems(measured, "a message"))])
-    assert re.search(r"^queues +1000 of it +1,000 +40\.0 +40\.00 +80  NO$", shown, re.MULTILINE)
+    assert re.search(r"^queues +1000 of it +1,000 +40\.0 +40\.00 +80 +NO$", shown, re.MULTILINE)
     assert shown.splitlines()[-1].strip().startswith("! a message: 40.00 us of CPU at 1000 of it")
+
+
+FACTS = {"commit": "abc", "date": "2026-01-01", "machine": "Linux", "compiled": True, "reps": 5, "quick": False}
+
+
+def test_the_page_has_every_step_and_what_does_not_hold() -> None:
+    measured = steps((1, 20.0, 80), (1_000, 40.0, 81))
+    measured[1].e2e_ms = 1_426.1
+    lines = [
+        Line("queues", "all in use", "message", measured, cost_problems(measured, "a message")),
+        Line("size", "the body grows", "KB", steps((1, 20.0, 80)), []),
+    ]
+    said = page(lines, FACTS).splitlines()
+    assert "| 1 of it | 1,000 | 20.0 | 20.00 | 80 |  |" in said
+    assert "| 1000 of it | 1,000 | 40.0 | 40.00 | 81 | 1,426.1 |" in said
+    assert said.count("It holds.") == said.count("It does not hold:") == 1
+    assert any(line.startswith("- a message: 40.00 us of CPU at 1000 of it") for line in said)
+
+
+def test_what_was_too_quick_has_no_verdict_on_the_page() -> None:
+    said = page([Line("queues", "all in use", "message", steps((1, 20.0, 80)), [])], {**FACTS, "quick": True})
+    assert "too quick to be judged" in said
+    assert "It holds" not in said
+
+
+def test_a_part_that_fails_is_a_line_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(ground: tool.Ground) -> Line:
+        raise AssertionError("a traceback on the console")
+
+    monkeypatch.setitem(PARTS, "size", dies)
+    ground = tool.Ground(tmp_path, tmp_path, tmp_path, scale=1.0, reps=1, is_quick=True, is_full=False)
+    line = tool.measured_part("size", ground)
+    assert (line.holds, line.problems) == (False, ["not measured: a traceback on the console"])
+    assert re.search(r"^size +! not measured: a traceback on the console$", table([line]), re.MULTILINE)
+    assert "- not measured: a traceback on the console" in page([line], FACTS)
 
 
 def growth(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -81,6 +117,7 @@ def test_the_smallest_part_is_measured_for_real(tmp_path: Path) -> None:
     done = growth("--quick", "--uncompiled", "--only", "queues", "--out", str(out))
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     assert done.stdout.splitlines()[-1] == f"growth: too quick to be judged; results in {out}"
+    assert "## queues" in out.with_suffix(".md").read_text()
     facts = json.loads(out.read_text())
     (line,) = facts["lines"]
     assert (facts["quick"], line["part"]) == (True, "queues")
