@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from bench.run import SCENARIOS, build_load_generator  # noqa: E402 - the tools are imported from the tree they lie in
 from tests.tools.broker_process import BrokerProcess  # noqa: E402
+from tests.tools.commit import commit  # noqa: E402
 
 FEW: Final = 2_000  # what a start, a login and the first messages take is in both numbers
 START_S: Final = 300.0  # fifty times as slow
@@ -58,7 +59,8 @@ def count(load: Path, build: Path, scenario: str, messages: int) -> int:
         command += ["--user", "RootManageSharedAccessKey", "--pass", "SAS_KEY_VALUE", "--size", "1024"]
         command += ["--senders", str(plan.senders), "--receivers", str(plan.receivers), "--queues", str(plan.queues)]
         command += ["--window", str(plan.window), "--credit", "1000", "--count", str(messages), "--warmup", "0"]
-        subprocess.run(command, check=True, capture_output=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         broker.stop(START_S)
         broker.close()
         return broker.counted()
@@ -73,13 +75,16 @@ def main() -> int:
     parser.add_argument("--scenarios", default="1+1,8+8")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence" / "instructions.json")
     options = parser.parse_args()
+    if options.messages <= FEW:
+        parser.error(f"--messages has to be more than {FEW:,}, which are the start that is taken off")
     if shutil.which("valgrind") is None:
         sys.exit("instructions: needs valgrind: apt-get install valgrind")
     builds = {name: Path(path).resolve() for name, _, path in (each.partition("=") for each in options.builds)}
     for name, path in builds.items():
         if not (path / "spillway").is_dir():
             sys.exit(f"instructions: {name}: there is no spillway in {path} (NAME=DIRECTORY)")
-    facts: dict[str, Any] = {"machine": f"{platform.machine()}, Python {platform.python_version()}", "scenarios": {}}
+    facts: dict[str, Any] = {"machine": f"{platform.machine()}, Python {platform.python_version()}"}
+    facts |= {"commit": commit(), "messages": options.messages, "scenarios": {}}
     with tempfile.TemporaryDirectory() as directory:
         load = build_load_generator(Path(directory))
         for scenario in options.scenarios.split(","):
