@@ -51,7 +51,7 @@ PAIRS_MIN = 10  # for a ratio with an interval
 REPS = 5  # with fewer, or with smaller counts, what is printed beside a bar is a hint
 RUN_S = 600.0
 # What a broker does after the last message, such as folding its log, is neither the next one's nor forgotten.
-QUIET_S, QUIET_CORES, QUIET_WITHIN_S = 0.2, 0.1, 10.0
+QUIET_S, QUIET_CORES, QUIET_WITHIN_S = 0.2, 0.1, 5.0
 
 # The bars, all of them for the compiled broker.
 FULL_SPEED = ("1+1", "8+8")
