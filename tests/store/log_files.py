@@ -22,8 +22,21 @@ class FlippedFiles(SystemFiles):
         return bytes(data)
 
 
+class ImageFiles(SystemFiles):
+    """Reads these bytes, whatever is in the one file that there is."""
+
+    def __init__(self, image: bytes) -> None:
+        self.image = image
+
+    def read(self, file: int, size: int) -> bytes:
+        return self.image[:size]
+
+
 class FailingFiles(SystemFiles):
-    """The call with this number fails, counted over opening, writing and syncing, and `times` of them in a row."""
+    """The call with this number fails, counted over all but reading, and `times` of them in a row.
+
+    Nothing is synced for real: what these tests look at is what a process finds after this one.
+    """
 
     def __init__(self, at: int, error: int, times: int = 1, written: int = 0) -> None:
         self.at = at
@@ -51,7 +64,15 @@ class FailingFiles(SystemFiles):
     def sync(self, file: int) -> None:
         if self._call("sync"):
             raise OSError(self.error, os.strerror(self.error))
-        super().sync(file)
+
+    def remove(self, path: Path) -> None:
+        if self._call("remove"):
+            raise OSError(self.error, os.strerror(self.error))
+        super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        if self._call("sync directory"):
+            raise OSError(self.error, os.strerror(self.error))
 
 
 class TornFiles(SystemFiles):

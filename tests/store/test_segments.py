@@ -1,16 +1,28 @@
 """The files of the log: what is synced is read back, what is torn ends it, what is damaged is told."""
 
 import errno
+import itertools
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spillway.store.errors import LogDamaged, StoreTooNew
-from spillway.store.segments import FIRST_AT, FREE_MAX, GROWTH_BYTES, IOV_MAX, SegmentLog
-from tests.store.log_files import FailingFiles, FlippedFiles, TornFiles
+from spillway.store.segments import (
+    FIRST_AT,
+    FREE_MAX,
+    GROWTH_BYTES,
+    IOV_MAX,
+    SECOND_BLOCK_AT,
+    Files,
+    SegmentLog,
+    SyncFailed,
+)
+from tests.store.log_files import SECTOR_BYTES, FailingFiles, FlippedFiles, ImageFiles, TornFiles
 
+TORN = FIRST_AT + 4096
 SMALL = FIRST_AT + 1000  # a segment of a few frames
 
 
@@ -28,9 +40,10 @@ def append(log: SegmentLog, *numbers: int) -> None:
         assert log.append(records(number), parts, sum(map(len, parts))) == number
 
 
-def made(path: Path, segment_bytes: int = SMALL) -> SegmentLog:
-    log = SegmentLog(path / "log", segment_bytes=segment_bytes)
+def made(path: Path, segment_bytes: int = SMALL, files: Files | None = None) -> SegmentLog:
+    log = SegmentLog(path / "log", files, segment_bytes)
     log.open()
+    log.make_directory()
     log.begin(0)
     return log
 
@@ -205,9 +218,7 @@ def test_a_message_cannot_contain_a_frame(tmp_path: Path) -> None:
 def test_after_a_power_cut_every_synced_frame_is_there_and_no_other_is_half_there(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     files = TornFiles()
-    log = SegmentLog(tmp_path / "log", files, SMALL)
-    log.open()
-    log.begin(0)
+    log = made(tmp_path, files=files)
     number = 0
     for _ in range(chance.randint(1, 25)):
         number += 1
@@ -232,61 +243,194 @@ def test_after_a_power_cut_every_synced_frame_is_there_and_no_other_is_half_ther
     log.close()
 
 
+# -- torn in every way -------------------------------------------------------------------------------------------------
+
+
+def torn_images(files: TornFiles, whole: bytes) -> Iterator[bytes]:
+    """Every subset of the sectors that were not synced, then the same bytes up to any one of them."""
+    ((_, unsynced),) = [each for each in files.unsynced.items() if each[1]]
+    before = {at: data for at, data in unsynced.items() if data != whole[at : at + SECTOR_BYTES]}
+    assert 3 <= len(before) <= 6
+    for lost in itertools.product((False, True), repeat=len(before)):
+        image = bytearray(whole)
+        for (at, data), is_lost in zip(before.items(), lost, strict=True):
+            if is_lost:
+                image[at : at + SECTOR_BYTES] = data
+        yield bytes(image)
+    former = bytearray(whole)
+    for at, data in before.items():
+        former[at : at + SECTOR_BYTES] = data
+    for at in range(len(whole)):
+        if whole[at] != former[at]:
+            yield whole[:at] + bytes(former[at:])
+
+
+@pytest.mark.parametrize("stale", [0, 5])
+@pytest.mark.parametrize("has_witness", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_frame_torn_at_any_byte_or_sector_is_whole_or_the_end(
+    stale: int, has_witness: bool, is_first: bool, tmp_path: Path
+) -> None:
+    """`is_first`: of its segment, so that its block is torn too. `stale`: over frames of a former use."""
+    files = TornFiles()
+    log = made(tmp_path, segment_bytes=TORN, files=files)
+    append(log, *range(1, stale + 1))
+    log.begin(stale)
+    last = stale + (0 if is_first else 2)
+    append(log, *range(stale + 1, last + 1))
+    if has_witness:
+        log.witness()
+    files.sync = lambda file: None  # type: ignore[method-assign]
+    body = random.Random(1).randbytes(900)
+    log.append(b"torn records", [body], len(body))
+    segment = log._used[-1].path
+    log.close()
+    wanted = expected(*range(stale + 1, last + 1))
+    seen: set[str] = set()
+    for image in torn_images(files, segment.read_bytes()):
+        again = SegmentLog(tmp_path / "log", ImageFiles(image), TORN)
+        again.open()
+        frames = list(again.frames(stale))
+        again.close()
+        assert [(each.number, each.meta, each.bodies) for each in frames[: len(wanted)]] == wanted
+        rest = frames[len(wanted) :]
+        seen.add("nothing" if not rest else "whole" if rest[0].bodies == body else "torn")
+        assert len(rest) <= 1
+        if rest:
+            assert (rest[0].number, rest[0].meta) == (last + 1, b"torn records")
+            assert not rest[0].is_proven(), "its bodies are not taken for damaged ones"
+    assert seen == {"nothing", "whole", "torn"}
+
+
+def test_damage_in_a_frame_that_is_folded_already_stops_nothing(tmp_path: Path) -> None:
+    log = made(tmp_path, segment_bytes=1 << 20)
+    append(log, 1, 2, 3, 4)
+    log.close()
+    (path,) = (tmp_path / "log").iterdir()
+    whole = path.read_bytes()
+    at = whole.find(records(2))
+    for first, last in ((at - 40, at), (at - 40, whole.find(records(3)) - 44), (FIRST_AT, at)):
+        path.write_bytes(whole[:first] + b"x" * (last - first) + whole[last:])
+        assert read(tmp_path, after=2) == expected(3, 4)
+    first, last = at - 44, whole.find(records(3))
+    path.write_bytes(whole[:first] + b"x" * (last - first) + whole[last:])
+    with pytest.raises(LogDamaged, match="frame 3"):  # which has no head to be found by
+        read(tmp_path, after=2)
+
+
+def test_a_block_of_which_one_copy_is_of_a_former_use_gives_no_number_twice(tmp_path: Path) -> None:
+    log = made(tmp_path)
+    append(log, 1)
+    path = log._used[-1].path
+    former = path.read_bytes()
+    log.begin(1)
+    append(log, 2)
+    log.close()
+    for at in (0, SECOND_BLOCK_AT):
+        now = bytearray(path.read_bytes())
+        now[at : at + SECTOR_BYTES] = former[at : at + SECTOR_BYTES]
+        (tmp_path / str(at) / "log").mkdir(parents=True)
+        (tmp_path / str(at) / "log" / path.name).write_bytes(now)
+        again = SegmentLog(tmp_path / str(at) / "log")
+        again.open()
+        assert again._last_use == 2
+        again.close()
+
+
+def test_a_removed_segment_that_a_cut_brings_back_hides_nothing(tmp_path: Path) -> None:
+    """Uses are counted anew when the directory was empty."""
+    log = made(tmp_path)
+    append(log, *range(1, 20))
+    former = {path: path.read_bytes() for path in (tmp_path / "log").iterdir()}
+    log.begin(19)
+    log.remove()
+    log = SegmentLog(tmp_path / "log", segment_bytes=SMALL)
+    log.open()
+    log.begin(19)
+    append(log, 20, 21)
+    log.close()
+    for path, data in former.items():
+        if not path.exists():
+            path.write_bytes(data)
+    assert read(tmp_path, after=19) == expected(20, 21)
+
+
+def test_a_segment_whose_begin_is_damaged_twice_is_told(tmp_path: Path) -> None:
+    log = made(tmp_path)
+    append(log, 1)
+    log.close()
+    (path,) = (tmp_path / "log").iterdir()
+    data = path.read_bytes()
+    path.write_bytes(b"x" * FIRST_AT + data[FIRST_AT:])
+    with pytest.raises(LogDamaged, match="what it begins with does not hold"):
+        read(tmp_path)
+    path.write_bytes(bytes(FIRST_AT) + data[FIRST_AT:])  # as a cut leaves a new file
+    assert read(tmp_path) == []
+
+
+# -- calls that fail ---------------------------------------------------------------------------------------------------
+
+
 def calls_of(tmp_path: Path) -> list[str]:
     files = FailingFiles(0, 0)
-    log = SegmentLog(tmp_path / "count" / "log", files, SMALL)
-    log.open()
-    log.begin(0)
-    append(log, *range(1, 20))
-    log.close()
+    log = made(tmp_path / "count", files=files)
+    files.calls.clear()
+    play(log)
     return files.calls
+
+
+def play(log: SegmentLog, may_be_full: bool = False) -> None:
+    """So that segments are made, used again and removed. No space is waited for."""
+    for number in range(1, 40):
+        try:
+            append(log, number)
+            log.witness()
+        except OSError as error:
+            if error.errno != errno.ENOSPC or isinstance(error, SyncFailed) or not may_be_full:
+                raise
+            append(log, number)
+        log.release(28 if number > 28 else 0)
+    log.close()
 
 
 def test_no_space_at_any_call_loses_nothing_and_is_gone_when_there_is_some(tmp_path: Path) -> None:
     calls = calls_of(tmp_path)
-    assert calls.count("write") > 20
+    assert set(calls) == {"open", "write", "sync", "remove", "sync directory"}
     for at, name in enumerate(calls, 1):
-        if name == "sync":
-            continue  # does not say so
+        if "sync" in name:
+            continue
         for written in (0, 7) if name == "write" else (0,):
             path = tmp_path / f"{at}-{written}"
-            files = FailingFiles(at, errno.ENOSPC, written=written)
-            log = SegmentLog(path / "log", files, SMALL)
-            log.open()
-            log.begin(0)
-            for number in range(1, 20):
-                try:
-                    append(log, number)
-                except OSError as error:
-                    assert error.errno == errno.ENOSPC
-                    append(log, number)
-            log.close()
-            assert read(path) == expected(*range(1, 20)), (at, name)
+            files = FailingFiles(0, errno.ENOSPC, written=written)
+            log = made(path, files=files)
+            files.at = len(files.calls) + at
+            play(log, may_be_full=True)
+            assert read(path, after=28) == expected(*range(29, 40)), (at, name)
+            shutil.rmtree(path)
 
 
-def until_failed(log: SegmentLog) -> int:
-    """The number of the last frame that was appended."""
-    for number in range(1, 20):
-        try:
-            append(log, number)
-        except OSError as error:
-            assert error.errno == errno.EIO
-            return number - 1
-    raise AssertionError("nothing failed")
-
-
-@pytest.mark.parametrize("name", ["open", "write", "sync"])
+@pytest.mark.parametrize("name", ["open", "write", "sync", "remove", "sync directory"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_another_failure_is_raised_wherever_it_is_and_what_was_synced_before_is_there(
-    tmp_path: Path, name: str
+    tmp_path: Path, name: str, error: int
 ) -> None:
+    """No space for a sync is one: what it was to write may be dropped, and a second one would not say so."""
+    if error == errno.ENOSPC and "sync" not in name:
+        return
     calls = calls_of(tmp_path)
     for at in [at for at, call in enumerate(calls, 1) if call == name]:
         path = tmp_path / str(at)
-        log = SegmentLog(path / "log", FailingFiles(at, errno.EIO), SMALL)
-        log.open()
-        log.begin(0)
-        done = until_failed(log)
+        files = FailingFiles(0, error)
+        log = made(path, files=files)
+        files.at = len(files.calls) + at
+        with pytest.raises(OSError) as raised:
+            play(log, may_be_full=True)
+        assert raised.value.errno == error and isinstance(raised.value, SyncFailed) == ("sync" in name)
+        assert len(files.calls) == files.at, "nothing more was done"
+        done = log.last_number
+        released = log._released
         log.close()
-        found = read(path)
-        assert found[:done] == expected(*range(1, done + 1))
-        assert len(found) <= done + 1
+        found = read(path, after=released)
+        assert found[: done - released] == expected(*range(released + 1, done + 1))
+        assert len(found) <= done - released + 1
+        shutil.rmtree(path)

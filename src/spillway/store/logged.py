@@ -34,12 +34,12 @@ from spillway.model.records import Catalogue, LoadActive, LoadNumbers, Query, Ro
 from spillway.store.answers import Found, fill
 from spillway.store.batch import Batch
 from spillway.store.database import Database
-from spillway.store.directory import DataDirectory, make_directory
-from spillway.store.errors import StoreFull
+from spillway.store.directory import DataDirectory
+from spillway.store.errors import StoreFull, explain
 from spillway.store.journal import JournalListener
 from spillway.store.replay import LogReplay, log_directory
 from spillway.store.rows import DamagedRow, copy_of, entity_id_of, row_key, sequence_number_of
-from spillway.store.segments import SEGMENT_BYTES, Files, SegmentLog, SystemFiles
+from spillway.store.segments import SEGMENT_BYTES, Files, SegmentLog, SyncFailed, SystemFiles
 from spillway.store.sqlite import (
     FULL_CLOSING_RETRIES,
     FULL_RETRY_S,
@@ -148,6 +148,12 @@ class LoggedJournal(SqliteJournal):
 
     def recover(self) -> Catalogue:
         assert self._database is None, "recover is called once"
+        try:
+            return self._recover()
+        except (apsw.Error, OSError) as error:
+            raise explain(error, self.path) from error
+
+    def _recover(self) -> Catalogue:
         self._database = database = self._open()
         catalogue = database.catalogue()
         was_interrupted = database.is_logged  # the end of a life says that the file can do without the log
@@ -158,7 +164,7 @@ class LoggedJournal(SqliteJournal):
             catalogue = database.catalogue()
         if replay.seals_before:
             database.ledger.seal(replay.seals_before)
-        make_directory(self._log.directory)
+        self._log.make_directory()
         self._mark_logged(database)
         self._log.begin(database.folded_upto)
         self._is_recovered = True
@@ -232,11 +238,16 @@ class LoggedJournal(SqliteJournal):
     def _close_database(self, database: Database) -> None:
         super()._close_database(database)
         if self._is_recovered and self._failure is None and not database.is_logged:
-            self._log.remove()
+            try:
+                self._log.remove()
+            except OSError as error:  # the file has everything: what is left of the log says nothing new
+                log.warning("%s: the log could not be removed: %s", self._log.directory, error)
 
     def close(self) -> None:
-        super().close()
-        self._log.close()
+        try:
+            super().close()
+        finally:
+            self._log.close()
 
     # -- the writer ----------------------------------------------------------------------------------------------------
 
@@ -308,7 +319,7 @@ class LoggedJournal(SqliteJournal):
                 number = self._log.append(meta, bodies, bodies_bytes)
                 break
             except OSError as error:
-                if error.errno != errno.ENOSPC:
+                if error.errno != errno.ENOSPC or isinstance(error, SyncFailed):
                     raise
                 tries += 1
                 self._make_room_for_log(error, tries)

@@ -25,8 +25,8 @@ from typing import Final, Protocol
 from zlib import crc32
 
 from spillway.store.directory import make_directory, sync_directory
-from spillway.store.errors import LogDamaged, StoreTooNew
-from spillway.store.own_files import open_own
+from spillway.store.errors import LogDamaged, StoreError, StoreReadFailed, StoreTooNew
+from spillway.store.own_files import NotOurFile, open_own
 
 VERSION: Final = 1
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -55,6 +55,9 @@ class Files(Protocol):
     def read(self, file: int, size: int) -> bytes: ...
     def write(self, file: int, buffers: list[bytes], at: int) -> int: ...
     def sync(self, file: int) -> None: ...
+    def remove(self, path: Path) -> None: ...
+    def make_directory(self, path: Path) -> None: ...
+    def sync_directory(self, path: Path) -> None: ...
 
 
 class SystemFiles:
@@ -77,6 +80,20 @@ class SystemFiles:
 
     def sync(self, file: int) -> None:
         os.fdatasync(file)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def make_directory(self, path: Path) -> None:
+        make_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        sync_directory(path)
+
+
+class SyncFailed(OSError):
+    """A failed sync, of a file or a directory. Never tried again, also where it says that there was no space: what was
+    written before it may be dropped, and not all of that would be written again."""
 
 
 class Segment:
@@ -133,6 +150,7 @@ class SegmentLog:
     def __init__(self, directory: Path, files: Files | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.directory = directory
         self.segment_bytes = segment_bytes
+        self.growth_bytes = min(GROWTH_BYTES, segment_bytes)
         self.last_number = 0  # of the last frame
         self._files = SystemFiles() if files is None else files
         self._used: list[Segment] = []  # in the order of use
@@ -150,13 +168,27 @@ class SegmentLog:
         if not self.directory.is_dir():
             return
         for path in sorted(self.directory.glob(f"*{SUFFIX}")):
-            segment = Segment(path, self._files.open(path))
+            segment = self._open(path)
+            self._free.append(segment)  # and closed with the others, whatever is found in it
             self._names = max(self._names, int(path.stem) if path.stem.isdigit() else 0)
-            _read_block(segment, self._files.read(segment.file, FIRST_AT))
-            (self._used if segment.use else self._free).append(segment)
-        self._used.sort(key=_use_of)
-        if self._used:
-            self._last_use = self._used[-1].use
+            _read_block(segment, self._read(segment, FIRST_AT + _HEAD.size))
+            self._last_use = max(self._last_use, segment.use)
+        self._used = sorted((segment for segment in self._free if segment.use), key=_order_of)
+        self._free = [segment for segment in self._free if not segment.use]
+
+    def _open(self, path: Path) -> Segment:
+        try:
+            return Segment(path, self._files.open(path))
+        except NotOurFile as error:
+            raise StoreError(f"{error.filename} {error.strerror}") from error
+        except OSError as error:
+            raise StoreReadFailed(path, str(error)) from error
+
+    def _read(self, segment: Segment, size: int) -> bytes:
+        try:
+            return self._files.read(segment.file, size)
+        except OSError as error:
+            raise StoreReadFailed(segment.path, str(error)) from error
 
     @property
     def is_empty(self) -> bool:
@@ -178,14 +210,19 @@ class SegmentLog:
             raise LogDamaged(self.directory, f"the log begins with frame {segments[begin].first}, not {expected}")
         number = segments[begin].first if segments else expected
         for index in range(begin, len(segments)):
-            data = self._files.read(segments[index].file, segments[index].size_bytes)
+            data = self._read(segments[index], segments[index].size_bytes)
             reader = _SegmentReader(segments[index], segments[index + 1 :], data)
-            for frame in reader.frames(number):
-                number = frame.number + 1
-                if frame.number >= expected:
-                    yield frame
+            yield from reader.frames(number, expected)
+            number = reader.number
 
     # -- writing -----------------------------------------------------------------------------------------------------
+
+    def make_directory(self) -> None:
+        """Make the directory, and sync names: a kill may have come between making a file and syncing its name."""
+        self._files.make_directory(self.directory)
+        self._files.sync_directory(self.directory.parent)
+        if self._used or self._free:
+            self._files.sync_directory(self.directory)
 
     def begin(self, last_number: int) -> None:
         """Everything is folded: all segments are free, and the next frame has the next number."""
@@ -196,7 +233,7 @@ class SegmentLog:
     def append(self, meta: bytes, bodies: list[bytes], bodies_bytes: int) -> int:
         """Write one frame and sync it: when this returns it survives a power cut. Its number.
 
-        After OSError(ENOSPC) the same frame may be appended again; after any other nothing may.
+        After OSError(ENOSPC) the same frame may be appended again; after `SyncFailed` and any other nothing may.
         """
         size = frame_bytes(len(meta), bodies_bytes)
         if not self._used or (self._at + size > self.segment_bytes and self._at > FIRST_AT):
@@ -210,23 +247,29 @@ class SegmentLog:
         buffers += [meta, tail + bytes(-(2 * _HEAD.size + 2 * len(meta) + bodies_bytes) % ALIGNED_BYTES)]
         self._grow(segment, self._at + size + _HEAD.size)
         self._write(segment.file, buffers, size, self._at)
-        self._files.sync(segment.file)
+        try:
+            self._files.sync(segment.file)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror) from error
         self._at += size
         self._has_witness = False
         self.last_number = segment.last = number
         return number
 
     def witness(self) -> None:
-        """The last frame is synced, says who has nothing else to write. Not synced itself: a kill leaves it there."""
+        """The last frame is synced, says who has nothing else to write. Not synced itself: a kill leaves it there.
+
+        Nobody waits for it: where a file system has no space for what is written over, there is none this time.
+        """
         if self._used and not self._has_witness:
             segment = self._used[-1]
             head = _pack_head(segment, _WITNESS, self.last_number + 1, 0, 0, 0)
-            self._write(segment.file, [head], len(head), self._at)
+            try:
+                self._write(segment.file, [head], len(head), self._at)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
             self._has_witness = True
-
-    def sync_witness(self) -> None:
-        if self._used:
-            self._files.sync(self._used[-1].file)
 
     def release(self, upto: int) -> None:
         """Frames up to this one are in SQLite, synced: their segments may be used again. Called from any thread."""
@@ -236,17 +279,17 @@ class SegmentLog:
         """The next segment begins; of what has been released the longest ago, or a new one."""
         while self._used and self._used[0].last <= self._released:
             self._free.append(self._used.pop(0))
-        for extra in self._free[FREE_MAX:]:
+        while len(self._free) > FREE_MAX:
+            extra = self._free.pop()
             os.close(extra.file)
-            extra.path.unlink(missing_ok=True)
-        del self._free[FREE_MAX:]
+            self._files.remove(extra.path)
         segment = self._free.pop(0) if self._free else self._make()
         use = self._last_use + 1
         salt = os.urandom(16)
         fields = _BLOCK.pack(_BLOCK_MAGIC, VERSION, use, self.last_number + 1, salt, 0)[:-4]
         block = (fields + struct.pack("<I", crc32(fields))).ljust(SECOND_BLOCK_AT, b"\0") * 2
         try:
-            self._grow(segment, FIRST_AT + GROWTH_BYTES)
+            self._grow(segment, FIRST_AT + self.growth_bytes)
             self._write(segment.file, [block], len(block), 0)
         except OSError:
             segment.use = 0  # whatever is in it, no frame of this log is
@@ -261,18 +304,21 @@ class SegmentLog:
         self._at = FIRST_AT
 
     def _make(self) -> Segment:
-        make_directory(self.directory)
-        self._names += 1
-        path = self.directory / f"{self._names:08d}{SUFFIX}"
+        path = self.directory / f"{self._names + 1:08d}{SUFFIX}"
         segment = Segment(path, self._files.open(path))
-        sync_directory(self.directory)
+        self._names += 1
+        try:
+            self._files.sync_directory(self.directory)
+        except OSError as error:
+            os.close(segment.file)
+            raise SyncFailed(error.errno, error.strerror) from error
         return segment
 
     def _grow(self, segment: Segment, size_bytes: int) -> None:
         """Zeros up to there and some way further; synced with the next frame."""
         while segment.size_bytes < size_bytes:
-            self._write(segment.file, [bytes(GROWTH_BYTES)], GROWTH_BYTES, segment.size_bytes)
-            segment.size_bytes += GROWTH_BYTES
+            self._write(segment.file, [bytes(self.growth_bytes)], self.growth_bytes, segment.size_bytes)
+            segment.size_bytes += self.growth_bytes
 
     def _write(self, file: int, buffers: list[bytes], size: int, at: int) -> None:
         written = self._files.write(file, buffers, at)
@@ -292,9 +338,9 @@ class SegmentLog:
         segments = self._used + self._free
         self.close()
         for segment in segments:
-            segment.path.unlink(missing_ok=True)
+            self._files.remove(segment.path)
         if segments:
-            sync_directory(self.directory)
+            self._files.sync_directory(self.directory)
 
     def close(self) -> None:
         for segment in self._used + self._free:
@@ -311,11 +357,27 @@ class _SegmentReader:
         self._next_first = later[0].first if later else 0  # the number of the frame that the next segment begins with
         self._data = data
         self._mark = segment.salt[:_MARK_BYTES]
+        self.number = 0  # of the frame that follows those that were read
 
-    def frames(self, number: int) -> Iterator[LogFrame]:
+    def frames(self, number: int, needed: int) -> Iterator[LogFrame]:
+        """Those from `needed` on; it begins with `number`. Those before are folded, and nobody asks whether they hold.
+
+        A cut may even have come while they were written over and the block in front of them was still the former one.
+        """
         at = FIRST_AT
         while True:
+            self.number = number
             head = self._head_at(at, number)
+            if number < needed:
+                if head is not None and head.kind == _FRAME:
+                    at, number = at + head.frame_bytes, number + 1
+                    continue
+                place = self._next_head(at, number, needed)
+                if place is None:
+                    self.number = needed
+                    return
+                at, number = place
+                continue
             if head is None and self._next_first != number:
                 head = self._head_by_its_tail(at, number)
             if head is None or head.kind == _WITNESS:
@@ -331,6 +393,19 @@ class _SegmentReader:
         """A frame's head with this number, or the witness that stands in its place."""
         head = self._any_head(at)
         return head if head is not None and head.number == number and head.kind in (_FRAME, _WITNESS) else None
+
+    def _next_head(self, at: int, number: int, needed: int) -> tuple[int, int] | None:
+        """Where the next frame begins, and its number. None: there is none that is needed."""
+        found = at
+        while (found := self._data.find(self._mark, found + 1)) >= 0:
+            head = self._any_head(found)
+            if head is not None and head.number > needed:
+                raise self._damaged(found, needed, "it is not there, and later ones are")
+            if head is not None and head.kind in (_FRAME, _WITNESS) and head.number > number:
+                return found, head.number
+        if self._next_first > needed:
+            raise self._damaged(at, needed, "it is not there, and later ones are")
+        return None
 
     def _any_head(self, at: int) -> Head | None:
         if at < 0 or at + _HEAD.size > len(self._data):
@@ -399,8 +474,9 @@ class _SegmentReader:
         return LogDamaged(self._segment.path, f"frame {number} at {at}: {detail}")
 
 
-def _use_of(segment: Segment) -> int:
-    return segment.use
+def _order_of(segment: Segment) -> tuple[int, int]:
+    """Uses are counted anew in an empty directory, and a cut can bring a removed file back: frames are not."""
+    return segment.first, segment.use
 
 
 def _pack_head(segment: Segment, kind: int, number: int, meta_bytes: int, bodies_bytes: int, checksum: int) -> bytes:
@@ -410,9 +486,10 @@ def _pack_head(segment: Segment, kind: int, number: int, meta_bytes: int, bodies
     return packed + struct.pack("<I", crc32(packed + segment.salt))
 
 
-def _read_block(segment: Segment, block: bytes) -> None:
+def _read_block(segment: Segment, begin: bytes) -> None:
+    """Both copies are of one use, but where a cut came between them: the later one counts, for its number was given."""
     for at in (0, SECOND_BLOCK_AT):
-        packed = block[at : at + _BLOCK.size]
+        packed = begin[at : at + _BLOCK.size]
         if len(packed) < _BLOCK.size:
             return
         magic, version, use, first, salt, checksum = _BLOCK.unpack(packed)
@@ -422,5 +499,7 @@ def _read_block(segment: Segment, block: bytes) -> None:
                     f"{segment.path} is a log of version {version}, this version of Spillway reads up to {VERSION}: "
                     f"use the version that wrote it, or a later one"
                 )
-            segment.use, segment.first, segment.salt = use, first, salt
-            return
+            if use > segment.use:
+                segment.use, segment.first, segment.salt = use, first, salt
+    if not segment.use and any(begin[:FIRST_AT]) and any(begin[FIRST_AT:]):
+        raise LogDamaged(segment.path, "what it begins with does not hold, and there are frames behind it")

@@ -86,6 +86,7 @@ class SqliteJournal:
         self._listener: JournalListener | None = None
         self._post: Callable[[Callable[[], None]], None] | None = None
         self._failure: BaseException | None = None
+        self._failing = threading.Lock()
         self._is_closing = False
         self._closing = threading.Event()
         # Each is written by one thread only, so that their difference is exact without a mutex.
@@ -418,10 +419,14 @@ class SqliteJournal:
                 self._listener.on_durable(ticket)
 
     def _fail(self, error: BaseException) -> None:
+        """The first failure is told, once: where there are two threads, the second one's is of the same disk."""
         explained = explain(error, self.path)
         if explained is not error:
             explained.__cause__ = error
-        self._failure = explained
+        with self._failing:
+            if self._failure is not None:
+                return
+            self._failure = explained
         listener = self._listener
         assert listener is not None
         self._post_safely(lambda: listener.on_failed(explained))
