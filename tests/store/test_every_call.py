@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillway.store.check import check
-from spillway.store.errors import LogDamaged, StoreError
+from spillway.store.errors import LogDamaged, StoreError, StoreReadFailed
 from spillway.store.sqlite import SqliteJournal
 from tests.store.by_hand import ByHand, State, Story, found_in
 from tests.store.crash_disk import IGNORED, CrashDisk
@@ -87,6 +87,26 @@ def test_a_power_cut_between_any_two_calls_leaves_what_was_told_and_nothing_that
             shutil.rmtree(cut.path)
         story.goes_on_from(state)
         disk = CrashDisk(to / "kept")
+
+
+def test_a_file_whose_name_a_kill_left_unsynced_is_used_only_when_it_is_synced(tmp_path: Path) -> None:
+    for seed in range(10):
+        disk = made(tmp_path / f"disk-{seed}")
+        story = Story(seed)
+        first = ByHand(disk, story)
+        first.recover()
+        disk.fail_at, disk.error = len(disk.calls) + 2, errno.EIO
+        story.tell(first, 1)
+        assert disk.calls[-2:] == ["open", "sync directory"] and len(first.failures) == 1
+        first.journal.close()
+        story.goes_on_from(story.states[0])
+        second = ByHand(disk, story)  # the power was never gone: what was not synced is not
+        second.recover()
+        story.tell(second, 1)
+        disk.cut(tmp_path / f"cut-{seed}", random.Random(seed))
+        assert story.told > 0
+        assert found_in(tmp_path / f"cut-{seed}" / "journal.db") in story.states[story.told :]
+        second.close()
 
 
 def test_a_disk_that_says_synced_and_is_not_is_found_out(tmp_path: Path) -> None:
@@ -187,7 +207,7 @@ def test_a_call_that_fails_ends_the_journal_is_not_tried_again_and_nothing_that_
         run = Run(begun, tmp_path / str(at), at, errno.EIO)
         call = f"{at} {name}"
         if run.refused is not None:
-            assert isinstance(run.refused, StoreError), (call, run.refused)
+            assert isinstance(run.refused, StoreReadFailed if name == "read" else StoreError), (call, run.refused)
         elif at > begins_to_remove:
             assert run.hand.failures == [], call  # the file has everything, and that is all it takes
         else:
