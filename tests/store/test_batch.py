@@ -101,3 +101,15 @@ def test_a_change_of_a_message_that_is_not_there_is_our_own_fault() -> None:
         Shelf().batch(MessageChanged(1, 1, 0, 1, None))
     with pytest.raises(AssertionError, match="removed"):
         Shelf(1).batch(removed(1, 1), moved(1, 2, 9))
+
+
+def test_counters_that_a_younger_batch_has_too_are_written_with_that_one() -> None:
+    older, younger = Batch(Shelf().rows.get), Batch(Shelf().rows.get)
+    for batch, entities in ((older, (1, 2)), (younger, (2, 3))):
+        turn = Turn(1)
+        turn.counters = {entity_id: counters(1, 1) for entity_id in entities}
+        turn.tallies = dict.fromkeys(entities, b"counted")
+        batch.add(turn)
+    older.leave_counts_to(younger)
+    assert (set(older.counters), set(older.tallies)) == ({1}, {1})
+    assert (set(younger.counters), set(younger.tallies)) == ({2, 3}, {2, 3})

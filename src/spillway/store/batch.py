@@ -107,6 +107,14 @@ class Batch:
         del older.fresh[key]
         return True
 
+    def leave_counts_to(self, younger: "Batch") -> None:
+        """Counters and tallies are absolute values: those that a younger batch has too are written with that one. Until
+        then they are in its turns, which whoever reads the file reads as well."""
+        for entity_id in younger.counters:
+            self.counters.pop(entity_id, None)
+        for entity_id in younger.tallies:
+            self.tallies.pop(entity_id, None)
+
     def _add_rare(self, record: Record) -> None:
         if isinstance(record, MessageChanged):
             key = row_key(record.entity_id, record.sequence_number)

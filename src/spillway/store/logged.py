@@ -490,6 +490,7 @@ class LoggedJournal(SqliteJournal):
             return
         old = self._old
         if not old.is_empty:
+            old.leave_counts_to(self._young)
             self._retain(old, self._old_bytes)
             self._commit_folded(database, self._old_upto)
         self._old, self._old_upto, self._old_bytes = self._young, self._young_upto, self._young_bytes
