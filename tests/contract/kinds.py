@@ -10,7 +10,7 @@ from spillway.store.sqlite import SqliteJournal
 
 KINDS = ["memory", "sqlite", "logged", "logged-tiny"]
 TINY_SEGMENT_BYTES = 16 * 1024
-TINY_GENERATION_BYTES = 1500
+TINY_BATCH_BYTES = 1500
 
 
 def open_kind(kind: str, path: Path) -> Journal:
@@ -21,7 +21,7 @@ def open_kind(kind: str, path: Path) -> Journal:
     if kind == "logged":
         return LoggedJournal(path)
     assert kind == "logged-tiny", kind
-    return LoggedJournal(path, segment_bytes=TINY_SEGMENT_BYTES, generation_bytes=TINY_GENERATION_BYTES)
+    return LoggedJournal(path, segment_bytes=TINY_SEGMENT_BYTES, batch_bytes=TINY_BATCH_BYTES)
 
 
 def as_after_a_kill(path: Path, to: Path) -> Path:

@@ -53,9 +53,11 @@ BESIDE = {
     "marks that there is something to do": "*.mark_* *.wake",
     "writes one part of a turn or a frame, or waits for what is to be written": "store.turn_codec._* "
     "store.segments.frame_bytes store.segments._pack_head store.segments.SegmentLog._* store.segments.SystemFiles.* "
-    "store.logged.LoggedJournal._waiting_entries store.logged.LoggedJournal._wait_for_keeper "
+    "store.logged.LoggedJournal._waiting_entries store.logged.LoggedJournal._first_entry "
+    "store.logged.LoggedJournal._wait_for_keeper store.logged.LoggedJournal._unfolded_bytes "
     "store.logged.LoggedJournal.<lambda>",
 }
+BESIDE["hands on to the keeper what is acknowledged"] = "store.logged.LoggedJournal._hand_over"
 # The keeper's thread: it folds what is acknowledged already into the file, and nobody waits for it.
 KEEPER = LoggedJournal._run.__code__
 

@@ -97,7 +97,7 @@ class Disk:
         path = directory / "journal.db"
         if not self.is_logged:
             return SqliteJournal(path, synchronous="OFF")
-        return LoggedJournal(path, synchronous="OFF", segment_bytes=LOG_SEGMENT_BYTES, generation_bytes=LOG_BATCH_BYTES)
+        return LoggedJournal(path, synchronous="OFF", segment_bytes=LOG_SEGMENT_BYTES, batch_bytes=LOG_BATCH_BYTES)
 
     def live(self, quotas: Quotas, life: int) -> Namespace:
         if self.is_started and self.directory is not None:

@@ -14,7 +14,7 @@ from tests.store.listening import counters, everything, queue_put
 
 ENTITIES = (1, 2, 3)
 SEGMENT_BYTES = 8 * 1024
-GENERATION_BYTES = 2_000
+BATCH_BYTES = 2_000
 Row: TypeAlias = tuple[int, int, bytes]  # number, delivery count, body
 State: TypeAlias = dict[int, list[Row]]  # by entity
 
@@ -40,7 +40,7 @@ class ByHand:
             vfs=disk.vfs.vfs_name,
             files=disk.files,
             segment_bytes=SEGMENT_BYTES,
-            generation_bytes=GENERATION_BYTES,
+            batch_bytes=BATCH_BYTES,
         )
         self.journal._closing = NoWaiting()
 

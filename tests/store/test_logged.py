@@ -29,11 +29,11 @@ from tests.contract.kinds import as_after_a_kill
 from tests.store.listening import ALL, Desk, added, counters, everything, numbers, queue_put, removed
 from tests.store.log_files import FailingFiles, TornFiles
 
-GENERATION = 20_000
+BATCH = 20_000
 
 
-def logged(path: Path, files: Files | None = None, generation_bytes: int = GENERATION) -> Desk:
-    journal = LoggedJournal(path, files=files, segment_bytes=32 * 1024, generation_bytes=generation_bytes)
+def logged(path: Path, files: Files | None = None, batch_bytes: int = BATCH) -> Desk:
+    journal = LoggedJournal(path, files=files, segment_bytes=32 * 1024, batch_bytes=batch_bytes)
     journal.recover()
     return Desk(journal).start()
 
@@ -231,7 +231,7 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged_and_brings_nothing_back
     chance = random.Random(seed)
     path.parent.mkdir()
     files = TornFiles()
-    desk = logged(path, files, generation_bytes=4_000)
+    desk = logged(path, files, batch_bytes=4_000)
     desk.submit_records(queue_put(1), queue_put(2))
     alive: list[int] = []
     last = 0
@@ -261,7 +261,7 @@ def test_a_second_crash_while_the_log_is_replayed_changes_nothing(desk: Desk, pa
     remove_counted(desk, 1, 7, 40, 33, size=500)
     desk.settle()
     first = as_after_a_kill(path, tmp_path / "crash-1")
-    journal = LoggedJournal(first, generation_bytes=GENERATION)
+    journal = LoggedJournal(first, batch_bytes=BATCH)
     journal.recover()  # killed before it says anything
     second = as_after_a_kill(first, tmp_path / "crash-2")
     journal.close()

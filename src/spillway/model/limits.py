@@ -121,6 +121,7 @@ PENDING_BYTES_PAUSE: Final = 32 * MIB  # waiting for the disk: stop reading sock
 # end in order is followed by one that leaves out this many.
 EARLY_BYTES_MAX: Final = 256 * KIB
 NUMBERS_SKIPPED: Final = 65_536
+LOG_BATCH_BYTES: Final = 16 * MIB  # in the log and not in the file yet; twice that, and senders are held back
 DISK_RESERVE_BYTES: Final = 64 * MIB  # below this much free space clients add nothing
 DISK_FULL_BYTES: Final = 48 * MIB  # and below this only what deletes is done
 DISK_WATCHED_BYTES: Final = 4_096 * MIB  # below this the core knows to the byte how much there is

@@ -89,6 +89,12 @@ class Quotas:
             return limits.PENDING_BYTES_PAUSE
         return min(limits.PENDING_BYTES_PAUSE, self.memory_mb * limits.MIB // 8)
 
+    def log_batch_bytes(self) -> int:
+        """In the log and not in the file yet, of which there may be four times as much: an eighth of what there is."""
+        if self.memory_mb == NO_LIMIT:
+            return limits.LOG_BATCH_BYTES
+        return min(limits.LOG_BATCH_BYTES, self.memory_mb * limits.MIB // 32)
+
 
 # By name, the least and the most that may be set.
 SETTABLE: Final[dict[str, tuple[int, int]]] = {

@@ -314,32 +314,35 @@ class Pump:
         if loads:
             effects = [effect for effect in effects if type(effect) is not Load]
         needs_ack = decided.turn.needs_ack()
+        if (needs_ack or self.waiting) and [effect for effect in effects if type(effect) is Deliver]:
+            effects = self.release_early(effects, decided.turn, needs_ack)
         # Three kinds of turns: with records that somebody waits for, with the ledger alone, and with nothing to write.
         if needs_ack:
             self.submit(decided.turn)
             if decided.has_done_chores:
                 self.chores_ticket = self.last_ticket
                 self.core.is_store_behind = True
-        if not needs_ack and not decided.turn.is_empty():
+        elif not decided.turn.is_empty():
             self.submit_and_forget(decided.turn)
         self.loads_out += len(loads)
         for load in loads:
             self.journal.load(load.query, load.to)
         if effects and self.waiting:
-            if [effect for effect in effects if type(effect) is Deliver]:
-                effects = self.release_early(effects)
             self.waiting[-1].effects.extend(effects)
         elif effects:
             self.release(effects, self.clock.real_ms())
 
-    def release_early(self, effects: list[Effect]) -> list[Effect]:
-        """Of a turn with deliveries that is not durable yet, say what may be seen before it is. Returns what waits."""
-        ticket = self.waiting[-1].ticket
+    def release_early(self, effects: list[Effect], turn: Turn, needs_ack: bool) -> list[Effect]:
+        """Of a turn with deliveries that will be durable later, say what may be seen before. Returns what waits.
+
+        It is written at once, before the journal has the turn: its thread would get in each other's way with this one.
+        """
+        ticket = self.last_ticket + 1 if needs_ack else self.waiting[-1].ticket
         if (
             self.durable_ticket < self.late_ticket
             or len(effects) > EARLY_EFFECTS_MAX
             or not self.delivers_early
-            or self.journal.pending_bytes > limits.EARLY_BYTES_MAX
+            or self.journal.pending_bytes + turn.size_bytes > limits.EARLY_BYTES_MAX
         ):
             self.late_ticket = ticket
             return effects
@@ -355,6 +358,7 @@ class Pump:
             (early if is_early else late).append(effect)
         if early:
             self.release(early, self.clock.real_ms())
+            self.flush()
         return late
 
     def submit(self, turn: Turn) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from spillway.model.ledger import LedgerRow
 from spillway.model.message import ACTIVE, Message, StoredMessage
 from spillway.model.records import (
+    ROW_BYTES,
     Counters,
     EntityPut,
     EntityRemoved,
@@ -32,6 +33,11 @@ from spillway.model.records import (
 )
 from spillway.store.changes import changed, moved
 from spillway.store.rows import SEQUENCE_BITS, DamagedAdded, DamagedRow, entity_id_of, row_key, sequence_number_of
+
+
+def weight_of(row: StoredMessage | DamagedRow) -> int:
+    """What the record weighed that brought this row, about: not if it was changed since."""
+    return ROW_BYTES if isinstance(row, DamagedRow) else ROW_BYTES + len(row.message.raw)
 
 
 class Batch:
@@ -64,20 +70,30 @@ class Batch:
         self.last_entity_id = 0
         self.added_count = 0  # of rows at places that nobody had before
         self.is_empty = True
+        self.brought_count = 0  # of bodies that its turns have in the log
+        self.turns_bytes = 0  # what its turns weigh
+        self.held_bytes = 0  # of that what is not gone again: about what it takes of memory, and writes
 
     def add(self, turn: Turn) -> None:
         if turn.is_empty():
             return
         self.is_empty = False
+        self.turns_bytes += turn.size_bytes
         fresh = self.fresh
         for group in turn.groups:
             for record in group:
+                self.held_bytes += record.size_bytes
                 if isinstance(record, MessageAdded):
                     self.added_count += 1
                     fresh[record.entity_id << SEQUENCE_BITS | record.stored.sequence_number] = record.stored
                 elif isinstance(record, MessageRemoved):
                     key = record.entity_id << SEQUENCE_BITS | record.sequence_number
-                    if fresh.pop(key, None) is None and not self._cancel(key):
+                    row = fresh.pop(key, None)
+                    if row is not None:
+                        self.held_bytes -= record.size_bytes + weight_of(row)
+                    elif self._cancel(key):
+                        self.held_bytes -= record.size_bytes
+                    else:
                         self.gone.add(key)
                         if record.session_id is not None:
                             self._leave_session(record.entity_id, record.session_id)
@@ -105,6 +121,7 @@ class Batch:
         if row is None or row.session_id is not None or key in self.gone:
             return False
         del older.fresh[key]
+        older.held_bytes -= weight_of(row)
         return True
 
     def leave_counts_to(self, younger: "Batch") -> None:
@@ -155,6 +172,7 @@ class Batch:
             row = self._read_older(key)
             assert row is not None, f"no message {key & (1 << SEQUENCE_BITS) - 1} in entity {entity_id_of(key)}"
             self.gone.add(key)
+            self.held_bytes += weight_of(row)
             if row.session_id is not None and row.state == ACTIVE:
                 self._leave_session(entity_id_of(key), row.session_id)
         return row

@@ -29,6 +29,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import apsw
 
+from spillway.model import limits
 from spillway.model.message import ACTIVE, StoredMessage
 from spillway.model.records import Catalogue, LoadActive, LoadNumbers, Query, Rows, Turn
 from spillway.store.answers import Found, fill
@@ -54,12 +55,19 @@ from spillway.store.turn_codec import EncodedTurn, encode_turn
 
 log = logging.getLogger(__name__)
 
-GENERATION_BYTES: Final = 8 * 1024 * 1024  # of turns in one batch
-UNFOLDED_BYTES_SLACK: Final = 2 * GENERATION_BYTES  # of turns; what is more holds senders back
-UNFOLDED_BYTES_MAX: Final = 4 * GENERATION_BYTES  # then the writer waits for the keeper
+BATCH_TURNS: Final = 2  # times as much may its turns weigh: what they bring and take away again is not held
+BATCH_MESSAGES: Final = 25_000  # that its turns have brought, held or not: a start reads them all
+HELD_BATCHES_SLACK: Final = 2  # as much as so many batches may be held; what is more holds senders back
+HELD_BYTES_SLACK: Final = limits.MIB
+BATCHES_MAX: Final = 4  # then the writer waits for the keeper
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024  # of turns in one frame, so that nobody waits long for its sync
 FOLD_EVERY_S: Final = 5.0  # what is in the log for so long is folded, however little it is
 LAZY_S: Final = 0.05  # turns that nobody waits for are written with the next one, or after this time
+SHARE_S_MAX: Final = (
+    0.0005  # what only settles waits for a send to share its sync, as long as the last one took at most
+)
+REST_S: Final = 0.005  # nothing has come for so long: the last frame gets its witness, and the keeper all there is
+HANDED_BYTES: Final = 256 * 1024  # of turns that the keeper is woken up for
 BEHIND_WAIT_S: Final = 0.005
 
 T = TypeVar("T")
@@ -78,9 +86,13 @@ class Submitted:
     def is_lazy(self) -> bool:
         return isinstance(self.what, Turn) and not self.what.needs_ack()
 
+    @property
+    def has_messages(self) -> bool:
+        return self.encoded is not None and bool(self.encoded.bodies)
+
 
 class Appended:
-    """What the writer hands to the keeper: entries in order, and the frame they are in; 0: they need none."""
+    """What the writer hands to the keeper: entries in order, and the last frame that they are in; 0: they need none."""
 
     def __init__(self, entries: list[Submitted], number: int) -> None:
         self.entries = entries
@@ -98,7 +110,7 @@ class UnsyncedFiles(SystemFiles):
 
 
 class LoggedJournal(SqliteJournal):
-    """`files`, `segment_bytes` and `generation_bytes` are for tests, as the parameters of `SqliteJournal` are."""
+    """`files` and `segment_bytes` are for tests, as the parameters of `SqliteJournal` are."""
 
     def __init__(
         self,
@@ -111,7 +123,7 @@ class LoggedJournal(SqliteJournal):
         wal_bytes_max: int = WAL_BYTES_MAX,
         files: Files | None = None,
         segment_bytes: int = SEGMENT_BYTES,
-        generation_bytes: int = GENERATION_BYTES,
+        batch_bytes: int = limits.LOG_BATCH_BYTES,
     ) -> None:
         super().__init__(
             path,
@@ -124,21 +136,26 @@ class LoggedJournal(SqliteJournal):
         if files is None and synchronous != "FULL":
             files = UnsyncedFiles()
         self._log = SegmentLog(log_directory(path), files, segment_bytes)
-        self._generation_bytes = generation_bytes
+        self._batch_bytes = batch_bytes
         self._is_recovered = False  # until then nothing of the log is touched
         self._entries: SimpleQueue[Submitted | None] = SimpleQueue()
         self._handed: SimpleQueue[Handed] = SimpleQueue()
         self._writer: threading.Thread | None = None
-        self._appended_bytes = 0  # by the writer
-        self._folded_bytes = 0  # by the keeper
+        # The writer's own.
+        self._unhanded: list[Submitted] = []  # in the log, and not handed to the keeper
+        self._unhanded_bytes = 0
+        self._unhanded_upto = 0
+        self._sync_s = 0.0  # how long the last append took
+        self._has_brought_messages = False  # the last frame
+        self._durable_messages = 0  # brought by turns in the log
+        # What the keeper has done of that: absorbed by its batches, held by them, folded into the file.
+        self._absorbed_bytes = self._held_bytes = self._folded_bytes = self._folded_messages = 0
         # The keeper's own.
         self._old: Batch
         self._young: Batch
         self._old_upto = self._young_upto = 0  # the last frame in it
-        self._old_bytes = self._young_bytes = 0
         self._uncommitted: list[Batch] = []  # those of the open transaction
         self._written_count = 0  # how many of them are in it; after a rollback none
-        self._uncommitted_bytes = 0
         self._in_file_upto: dict[int, int] = {}  # by entity that was asked for: the file has no higher number
         self._keys: dict[int, tuple[int, list[int]]] = {}  # by entity: where the batches had messages, when asked
         self._seals_before = 0
@@ -220,12 +237,16 @@ class LoggedJournal(SqliteJournal):
     @property
     def pending_bytes(self) -> int:
         """And what the keeper is behind, beyond some slack: senders wait for that too."""
-        unfolded = self._durable_bytes - self._folded_bytes - UNFOLDED_BYTES_SLACK
-        return self._submitted_bytes - self._durable_bytes + max(0, unfolded)
+        behind = self._unfolded_bytes() - max(HELD_BYTES_SLACK, HELD_BATCHES_SLACK * self._batch_bytes)
+        return self._submitted_bytes - self._durable_bytes + max(0, behind)
 
     @property
     def free_bytes(self) -> int:
-        return self._space.free_bytes(self._submitted_bytes, self._folded_bytes)
+        return self._space.free_bytes(self._submitted_bytes, self._durable_bytes - self._unfolded_bytes())
+
+    def _unfolded_bytes(self) -> int:
+        """In memory until it is in the file: what the keeper has not seen yet, and what it holds of the rest."""
+        return max(0, self._durable_bytes - self._absorbed_bytes + self._held_bytes)
 
     def _stop_threads(self) -> None:
         if self._writer is not None:
@@ -259,6 +280,7 @@ class LoggedJournal(SqliteJournal):
                 entries = self._waiting_entries()
                 written = [entry for entry in entries if entry is not None]
                 is_last = not self._append_entries(written) or entries[-1] is None
+            self._hand_over()
         except BaseException as error:
             self._fail(error)
 
@@ -268,6 +290,7 @@ class LoggedJournal(SqliteJournal):
         bodies: list[bytes] = []
         size_bytes = 0
         last_ticket = 0
+        has_queries = False
         for entry in written:
             size_bytes += entry.size_bytes
             if entry.encoded is not None:
@@ -275,40 +298,84 @@ class LoggedJournal(SqliteJournal):
                 bodies += entry.encoded.bodies
             if isinstance(entry.what, Turn):
                 last_ticket = entry.ticket
+            else:
+                has_queries = True
         number = 0
         if parts:
             self._wait_for_keeper()
             if self._failure is not None:
                 return False
             self._on_write(len(parts) <= ROWS_FEW)
+            begun_s = time.monotonic()
             number = self._append(b"".join(parts), bodies)
+            self._sync_s = time.monotonic() - begun_s
+            self._has_brought_messages = bool(bodies)
         self._durable_bytes += size_bytes
+        self._durable_messages += len(bodies)
+        self._unhanded += written
+        self._unhanded_bytes += size_bytes
+        self._unhanded_upto = number or self._unhanded_upto
         if last_ticket:
             listener = self._listener
             assert listener is not None
             self._post_safely(lambda: listener.on_durable(last_ticket))
-        if self._entries.empty():
-            self._log.witness()
-        self._handed.put((Appended(written, number), 0, 0))
+        if has_queries or self._unhanded_bytes >= min(HANDED_BYTES, self._batch_bytes // 4):
+            self._hand_over()
         return True
 
+    def _hand_over(self) -> None:
+        """What is in the log goes to the keeper: not frame by frame, for it would be woken up by each."""
+        if self._entries.empty():
+            self._log.witness()
+        if self._unhanded:
+            self._handed.put((Appended(self._unhanded, self._unhanded_upto), 0, 0))
+            self._unhanded = []
+            self._unhanded_bytes = self._unhanded_upto = 0
+
     def _waiting_entries(self) -> list[Submitted | None]:
-        """At least one. Those that nobody waits for do not make a frame of their own, unless nothing else comes."""
-        entry = self._entries.get()
+        """At least one. Those that nobody waits for do not make a frame of their own, unless nothing else comes.
+
+        What only settles, right behind a frame with messages, waits a moment for the next of those: who sends one after
+        the other has been answered just now, and would wait for a sync without his message in it.
+        """
+        entry = self._first_entry()
         entries = [entry]
         size_bytes = 0
+        share_until_s = 0.0
+        if self._has_brought_messages:
+            share_until_s = time.monotonic() + min(self._sync_s, SHARE_S_MAX)
         try:
             while entry is not None and size_bytes < FRAME_BYTES_MAX:
-                is_lazy = entry.is_lazy and len(entries) == 1
-                entry = self._entries.get(timeout=LAZY_S) if is_lazy else self._entries.get_nowait()
+                if entry.has_messages or not isinstance(entry.what, Turn):
+                    share_until_s = 0.0
+                wait_s = (
+                    LAZY_S
+                    if entry.is_lazy and len(entries) == 1
+                    else share_until_s and share_until_s - time.monotonic()
+                )
+                entry = self._entries.get(timeout=wait_s) if wait_s > 0 else self._entries.get_nowait()
                 entries.append(entry)
                 size_bytes += 0 if entry is None else entry.size_bytes
         except Empty:
             pass
         return entries
 
+    def _first_entry(self) -> Submitted | None:
+        try:
+            return self._entries.get(timeout=REST_S if self._unhanded else None)
+        except Empty:
+            self._hand_over()
+            return self._entries.get()
+
     def _wait_for_keeper(self) -> None:
-        while self._durable_bytes - self._folded_bytes > UNFOLDED_BYTES_MAX and self._failure is None:
+        """The log, what is held of it, and the time to read it have bounds."""
+        batch_bytes = self._batch_bytes
+        while self._failure is None and (
+            self._unfolded_bytes() > BATCHES_MAX * batch_bytes
+            or self._durable_bytes - self._folded_bytes > BATCHES_MAX * BATCH_TURNS * batch_bytes
+            or self._durable_messages - self._folded_messages > BATCHES_MAX * BATCH_MESSAGES
+        ):
+            self._hand_over()
             time.sleep(BEHIND_WAIT_S)
 
     def _append(self, meta: bytes, bodies: list[bytes]) -> int:
@@ -394,20 +461,34 @@ class LoggedJournal(SqliteJournal):
             if isinstance(what, Turn):
                 if not what.is_empty():
                     self._young.add(what)
-                    self._young_bytes += entry.size_bytes
+                    if entry.encoded is not None:
+                        self._young.brought_count += len(entry.encoded.bodies)
                     self._seals_before = max(self._seals_before, what.seals_before)
                     if what.recounts:  # of rows that must be in the file, all of them and no others
                         self._fold(database)
                 else:
                     self._folded_bytes += entry.size_bytes
+                self._absorbed_bytes += entry.size_bytes
             else:
                 self._tell(entry.ticket, self._answer(database, what))
         if appended.number:
             self._young_upto = appended.number
-        if self._young_bytes >= self._generation_bytes or time.monotonic() - self._folded_at >= FOLD_EVERY_S:
+        self._note_held()
+        if self._is_full_of_turns(self._young) or time.monotonic() - self._folded_at >= FOLD_EVERY_S:
             self._rotate(database)
-        elif self._uncommitted_bytes >= self._generation_bytes or self._seals_before:
+        elif self._seals_before or sum(batch.turns_bytes for batch in self._uncommitted) >= self._batch_bytes:
             self._fold_everything(database)
+
+    def _is_full_of_turns(self, batch: Batch) -> bool:
+        return (
+            batch.held_bytes >= self._batch_bytes
+            or batch.turns_bytes >= BATCH_TURNS * self._batch_bytes
+            or batch.brought_count >= BATCH_MESSAGES
+        )
+
+    def _note_held(self) -> None:
+        uncommitted = sum(batch.held_bytes for batch in self._uncommitted)
+        self._held_bytes = self._old.held_bytes + self._young.held_bytes + uncommitted
 
     def _tell(self, ticket: int, rows: Rows) -> None:
         listener = self._listener
@@ -491,28 +572,25 @@ class LoggedJournal(SqliteJournal):
         old = self._old
         if not old.is_empty:
             old.leave_counts_to(self._young)
-            self._retain(old, self._old_bytes)
+            self._retain(old)
             self._commit_folded(database, self._old_upto)
-        self._old, self._old_upto, self._old_bytes = self._young, self._young_upto, self._young_bytes
+        self._old, self._old_upto = self._young, self._young_upto
         self._young = database.new_batch(self._old)
-        self._young_bytes = 0
         self._keys.clear()
         self._folded_at = time.monotonic()
 
     def _fold(self, database: Database) -> None:
         """Both batches go into the open transaction."""
-        for batch, size_bytes in ((self._old, self._old_bytes), (self._young, self._young_bytes)):
+        for batch in (self._old, self._young):
             if not batch.is_empty:
-                self._retain(batch, size_bytes)
+                self._retain(batch)
         self._old = database.new_batch()
         self._young = database.new_batch(self._old)
-        self._old_bytes = self._young_bytes = 0
         self._keys.clear()
         self._with_room(database, lambda: self._catch_up(database))
 
-    def _retain(self, batch: Batch, size_bytes: int) -> None:
+    def _retain(self, batch: Batch) -> None:
         self._uncommitted.append(batch)
-        self._uncommitted_bytes += size_bytes
         upto = self._in_file_upto
         for key in batch.fresh:
             entity_id = entity_id_of(key)
@@ -528,10 +606,12 @@ class LoggedJournal(SqliteJournal):
 
     def _commit_folded(self, database: Database, upto: int, is_last: bool = False) -> None:
         self._with_room(database, lambda: self._commit_once(database, upto, is_last))
-        self._folded_bytes += self._uncommitted_bytes
-        self._uncommitted_bytes = 0
+        for batch in self._uncommitted:
+            self._folded_bytes += batch.turns_bytes
+            self._folded_messages += batch.brought_count
         self._uncommitted.clear()
         self._written_count = 0
+        self._note_held()
         self._folded_at = time.monotonic()
         self._log.release(upto)
         self._begin_copying(database)

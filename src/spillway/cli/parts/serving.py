@@ -41,7 +41,7 @@ GC_THRESHOLDS: Final = (50_000, 20, 50)
 # The thread that writes asks for the interpreter some 25 times a commit and once a row; while clients keep the other
 # one busy it has it after so long. By Python's own 5 ms the send of somebody who waits takes four times as long beside
 # somebody busy (tools/neighbours.py, frames). Where many rows are written the rate counts, and each time costs.
-SWITCH_S: Final = {True: 0.00005, False: 0.005}
+SWITCH_S: Final = {True: 0.00001, False: 0.005}
 
 
 def run(plan: ServePlan) -> int:
@@ -191,7 +191,13 @@ def open_journal(plan: ServePlan, directory: "DataDirectory", namespace: Namespa
     from spillway.store.logged import LoggedJournal
 
     path = directory.journal_path(namespace.name.lower())
-    return LoggedJournal(path, directory=directory, on_write=share_time, synchronous=unsafe_synchronous() or "FULL")
+    return LoggedJournal(
+        path,
+        directory=directory,
+        on_write=share_time,
+        synchronous=unsafe_synchronous() or "FULL",
+        batch_bytes=plan.quotas.log_batch_bytes(),
+    )
 
 
 def share_time(are_rows_few: bool) -> None:
