@@ -1,6 +1,6 @@
 """A waiting receiver has a message before the disk has it, and what that means when the power goes in between.
 
-The disk takes 700 ms for a sync, so there is time to look.
+The disk takes three seconds for a sync, so there is time to look, also on a busy machine.
 """
 
 import threading
@@ -14,7 +14,7 @@ from tests.durability.conftest import QUEUE
 from tests.tools.broker_process import BrokerProcess
 from tests.tools.syncshim import SyncShim
 
-DELAY_MS = 700
+DELAY_MS = 3_000
 
 
 class Sender(threading.Thread):
