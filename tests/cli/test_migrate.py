@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from spillway.cli.app import make_app
 from spillway.cli.errors import CommandError
+from spillway.model import limits
 from spillway.store.carry_over import former_schema
 from spillway.store.directory import DataDirectory
 from spillway.store.logged import LoggedJournal
@@ -73,6 +74,18 @@ def test_the_way_there_again_is_a_start(data: Path) -> None:
     desk.journal.close()
     (line,) = run("--to", "sqlite", "--data", str(data), "--namespace", "shop", "--json").splitlines()
     assert json.loads(line)["frames"] == 0, "it was stopped in order"
+
+
+def test_numbers_that_the_killed_broker_may_have_shown_are_left_out(data: Path) -> None:
+    """An earlier version would give them again, and so would this one: the file does not say how the life ended."""
+    path = data / "shop" / "journal.db"
+    run("--to", "sqlite", "--data", str(data))
+    for _ in range(2):  # once, not each time
+        journal = LoggedJournal(path)
+        found = {row.put.path: row.counters.last_sequence_number for row in journal.recover().entities}
+        Desk(journal).start().journal.close()
+        assert set(found.values()) == {limits.NUMBERS_SKIPPED}
+        run("--to", "sqlite", "--data", str(data))
 
 
 def test_a_directory_in_use_is_refused(data: Path) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from spillway.broker.commands import AttachReceiver, AttachSender, CreateEntity, Credit, Send, Settle
+from spillway.broker.directory import Directory
 from spillway.broker.effects import Deliver, Done, SendSettled, SettlementAnswered
 from spillway.model import limits
 from spillway.model.entity import QUEUE, EntitySettings
@@ -139,6 +140,25 @@ async def test_a_number_that_was_seen_and_lost_is_not_given_again(line: Line) ->
     assert again.delivered() == [limits.NUMBERS_SKIPPED + 1]
     await again.send()
     assert again.delivered() == [limits.NUMBERS_SKIPPED + 1, limits.NUMBERS_SKIPPED + 2]
+
+
+async def test_an_entity_that_cannot_be_served_at_the_start_leaves_numbers_out_too(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await line.attach()
+    await line.send()
+    with monkeypatch.context() as patched:
+        patched.setattr(Directory, "recover", refuse)
+        bench = Bench(line.bench.journal)
+    assert bench.core.directory.by_id == {}
+    await bench.settle()
+    (queue, dead_letters) = bench.journal.recover().entities
+    assert queue.counters.last_sequence_number == limits.NUMBERS_SKIPPED + 1
+    assert dead_letters.counters.last_sequence_number == limits.NUMBERS_SKIPPED
+
+
+def refuse(*_: object) -> None:
+    raise ValueError("a row that this version cannot read")
 
 
 async def test_a_link_that_has_gone_gets_nothing_early_and_loses_nothing(line: Line) -> None:

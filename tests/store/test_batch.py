@@ -2,8 +2,9 @@
 
 import pytest
 
-from spillway.model.message import DEFERRED, StoredMessage
-from spillway.model.records import EntityRemoved, MessageChanged, MessageMoved, Record, Turn
+from spillway.broker.topic import weigh_once
+from spillway.model.message import DEFERRED, Message, StoredMessage
+from spillway.model.records import ROW_BYTES, EntityRemoved, MessageAdded, MessageChanged, MessageMoved, Record, Turn
 from spillway.store.batch import Batch
 from spillway.store.rows import DamagedRow, columns_of, row_key
 from tests.store.listening import added, counters, queue_put, removed, stored
@@ -113,3 +114,35 @@ def test_counters_that_a_younger_batch_has_too_are_written_with_that_one() -> No
     older.leave_counts_to(younger)
     assert (set(older.counters), set(older.tallies)) == ({1}, {1})
     assert (set(younger.counters), set(younger.tallies)) == ({2, 3}, {2, 3})
+
+
+def test_copies_that_share_a_body_weigh_as_much_going_as_coming() -> None:
+    message = Message(b"x" * 100_000)
+    for others in (0, 3):  # some are removed by the younger batch
+        older = Shelf().batch()
+        younger = Batch(Shelf().rows.get, older=older)
+        group: list[Record] = [MessageAdded(entity_id, StoredMessage(message, 1, 1)) for entity_id in range(1, 11)]
+        weigh_once(message, group, 0)
+        turn = Turn(1)
+        turn.add(group)
+        older.add(turn)
+        assert older.held_bytes == turn.size_bytes == 10 * ROW_BYTES + 100_000
+        for batch, entities in ((older, range(1 + others, 11)), (younger, range(1, 1 + others))):
+            for entity_id in entities:
+                gone = Turn(1)
+                gone.add([removed(entity_id, 1)])
+                batch.add(gone)
+        assert (older.held_bytes, younger.held_bytes) == (0, 0)
+
+
+def test_a_light_copy_that_is_changed_and_removed_weighs_nothing_in_the_end() -> None:
+    message = Message(b"x" * 1_000)
+    group: list[Record] = [MessageAdded(entity_id, StoredMessage(message, 1, 1)) for entity_id in (1, 2)]
+    weigh_once(message, group, 0)
+    batch = Shelf().batch()
+    turns: list[list[Record]] = [group, [MessageChanged(2, 1, DEFERRED, 1, None)], [removed(2, 1)], [removed(1, 1)]]
+    for records in turns:
+        turn = Turn(1)
+        turn.add(records)
+        batch.add(turn)
+    assert 0 <= batch.held_bytes < 200, "about what the change itself weighs"

@@ -17,10 +17,11 @@ from spillway.model.records import (
     SessionStatePut,
     Turn,
 )
+from spillway.store.batch import Batch
 from spillway.store.check import check
 from spillway.store.errors import LogDamaged, StoreWriteFailed
 from spillway.store.file import FORMAT
-from spillway.store.logged import LoggedJournal
+from spillway.store.logged import HANDED_TURNS, LoggedJournal
 from spillway.store.replay import log_directory
 from spillway.store.segments import Files, SegmentLog
 from spillway.store.set_apart import read_set_apart
@@ -92,6 +93,50 @@ def remove_counted(desk: Desk, first: int, last: int, last_number: int, left: in
         active = left + last - number
         turn.counters[1] = counted(last_number, active, active * size)
         desk.submit(turn)
+
+
+# -- what is held in memory --------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_was_written_is_not_held_by_the_next_ones(desk: Desk) -> None:
+    journal = desk.journal
+    assert isinstance(journal, LoggedJournal)
+    for first in range(1, 1_000, 50):
+        add_counted(desk, first, first + 49, first - 1)
+        desk.settle()
+    assert journal._folded_bytes > 0, "some were written"
+    held = 0
+    batch: Batch | None = journal._young
+    while batch is not None:
+        held += 1
+        batch = batch._older
+    assert held <= 2
+    desk.journal.close()
+
+
+def test_turns_that_weigh_nothing_reach_the_keeper_all_the_same(desk: Desk) -> None:
+    """What is sent to a topic and fits no subscription changes counters and nothing else."""
+    journal = desk.journal
+    assert isinstance(journal, LoggedJournal)
+    for number in range(2_000):
+        turn = Turn(1)
+        turn.counters[1] = counted(number, 0, 0)
+        desk.submit(turn)
+        desk.settle()
+        assert len(journal._unhanded) <= HANDED_TURNS
+    desk.journal.close()
+
+
+def test_what_is_held_is_known_right_after_a_batch_was_written(desk: Desk) -> None:
+    journal = desk.journal
+    assert isinstance(journal, LoggedJournal)
+    for first in range(1, 600, 50):
+        add_counted(desk, first, first + 49, first - 1)
+        desk.settle()
+    desk.ask(everything(1))
+    desk.journal.close()
+    assert (journal._held_bytes, journal._durable_bytes - journal._absorbed_bytes) == (0, 0)
+    assert journal._durable_messages == journal._folded_messages == 600
 
 
 # -- what reaches SQLite ----------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ from spillway.model.entity import FOR_EVER_MS, entity_key
 from spillway.model.ledger import unpack_tally
 from spillway.model.message import NEVER
 from spillway.model.quotas import Quotas
-from spillway.model.records import Catalogue, Turn
+from spillway.model.records import Catalogue, Counters, Turn
 
 
 class Namespace:
@@ -114,10 +114,11 @@ class Namespace:
         self.chores: list[Servable] = []  # have more to do by themselves, as far as the store keeps up
         self.is_store_behind = False  # what was done of that last is not on disk yet; the pump says so
         self.applied_ms = 0
-        self.was_interrupted = catalogue.was_interrupted
+        self.skipped: dict[int, Counters] = {}  # by entity, of those that cannot be served too
         for row in catalogue.entities:
-            if self.was_interrupted:
+            if catalogue.was_interrupted:
                 row.counters.last_sequence_number += limits.NUMBERS_SKIPPED
+                self.skipped[row.put.entity_id] = row.counters.copy()
             try:
                 entity = self.containment.recover(row, catalogue.clock_ms)
                 if row.tally:
@@ -134,9 +135,8 @@ class Namespace:
         """The first turn of a life: numbers that the life before may have shown, of messages that it had not stored
         when it was interrupted, are never given to others. Empty if it ended in order."""
         turn = Turn(now_ms)
-        if self.was_interrupted:
-            for entity in self.directory.by_id.values():
-                turn.counters[entity.entity_id] = entity.counters.copy()
+        turn.counters = self.skipped
+        self.skipped = {}
         return turn
 
     def apply(self, commands: list[Command], now_ms: int) -> Decided:

@@ -36,7 +36,7 @@ from spillway.store.rows import SEQUENCE_BITS, DamagedAdded, DamagedRow, entity_
 
 
 def weight_of(row: StoredMessage | DamagedRow) -> int:
-    """What the record weighed that brought this row, about: not if it was changed since."""
+    """What the record weighs that brings this row alone, about: not if it was changed since."""
     return ROW_BYTES if isinstance(row, DamagedRow) else ROW_BYTES + len(row.message.raw)
 
 
@@ -73,6 +73,7 @@ class Batch:
         self.brought_count = 0  # of bodies that its turns have in the log
         self.turns_bytes = 0  # what its turns weigh
         self.held_bytes = 0  # of that what is not gone again: about what it takes of memory, and writes
+        self.light: set[int] = set()  # keys of copies whose body was weighed with another one
 
     def add(self, turn: Turn) -> None:
         if turn.is_empty():
@@ -85,12 +86,16 @@ class Batch:
                 self.held_bytes += record.size_bytes
                 if isinstance(record, MessageAdded):
                     self.added_count += 1
-                    fresh[record.entity_id << SEQUENCE_BITS | record.stored.sequence_number] = record.stored
+                    stored = record.stored
+                    key = record.entity_id << SEQUENCE_BITS | stored.sequence_number
+                    fresh[key] = stored
+                    if record.size_bytes < ROW_BYTES + len(stored.message.raw):
+                        self.light.add(key)
                 elif isinstance(record, MessageRemoved):
                     key = record.entity_id << SEQUENCE_BITS | record.sequence_number
                     row = fresh.pop(key, None)
                     if row is not None:
-                        self.held_bytes -= record.size_bytes + weight_of(row)
+                        self.held_bytes -= record.size_bytes + self._weight_of(key, row)
                     elif self._cancel(key):
                         self.held_bytes -= record.size_bytes
                     else:
@@ -121,8 +126,19 @@ class Batch:
         if row is None or row.session_id is not None or key in self.gone:
             return False
         del older.fresh[key]
-        older.held_bytes -= weight_of(row)
+        older.held_bytes -= older._weight_of(key, row)
         return True
+
+    def _weight_of(self, key: int, row: StoredMessage | DamagedRow) -> int:
+        """What the record weighed that brought a row: of copies that share a body only one has its weight."""
+        if self.light and key in self.light:
+            self.light.remove(key)
+            return ROW_BYTES
+        return weight_of(row)
+
+    def stand_alone(self) -> None:
+        """The older batch is written: nothing of it is held any more."""
+        self._older = None
 
     def leave_counts_to(self, younger: "Batch") -> None:
         """Counters and tallies are absolute values: those that a younger batch has too are written with that one. Until
@@ -166,6 +182,8 @@ class Batch:
     def _pop(self, key: int) -> StoredMessage | DamagedRow:
         """The row as the turns so far left it; its old place is given up."""
         row = self.fresh.pop(key, None)
+        if row is not None:
+            self.held_bytes += weight_of(row) - self._weight_of(key, row)  # at its next place it has its whole weight
         if row is None:
             assert key not in self.gone, "a message that was removed cannot change"
             assert entity_id_of(key) not in self.removed, "a message of a removed entity cannot change"

@@ -12,6 +12,7 @@ from zlib import crc32
 
 import apsw
 
+from spillway.model import limits
 from spillway.model.message import Message, StoredMessage
 from spillway.model.records import (
     Catalogue,
@@ -128,6 +129,13 @@ class Database:
         except (apsw.Error, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
         return catalogue
+
+    def skip_numbers(self, catalogue: Catalogue) -> None:
+        """Numbers that an interrupted life may have shown, of messages that it had not stored, are not given again."""
+        for row in catalogue.entities:
+            row.counters.last_sequence_number += limits.NUMBERS_SKIPPED
+            numbers = _numbers_of(row.put.entity_id, row.counters)
+            self._cursor.execute(STATEMENTS["put_counters"], (*numbers, row.put.entity_id))
 
     def _mend(self, found: CatalogueReading) -> None:
         """Write what was made anew. Without space it is made anew at every start, until there is some."""

@@ -68,6 +68,7 @@ SHARE_S_MAX: Final = (
 )
 REST_S: Final = 0.005  # nothing has come for so long: the last frame gets its witness, and the keeper all there is
 HANDED_BYTES: Final = 256 * 1024  # of turns that the keeper is woken up for
+HANDED_TURNS: Final = 256
 BEHIND_WAIT_S: Final = 0.005
 
 T = TypeVar("T")
@@ -173,10 +174,11 @@ class LoggedJournal(SqliteJournal):
     def _recover(self) -> Catalogue:
         self._database = database = self._open()
         catalogue = database.catalogue()
-        was_interrupted = database.is_logged  # the end of a life says that the file can do without the log
         self._log.open()
+        was_interrupted = database.is_logged or not self._log.is_empty  # in order, a life ends without a log
+        upto = database.folded_upto
         replay = self._replayed(database)
-        if replay.frames_count:
+        if database.folded_upto != upto:
             log.info("%s: %d frames of the log were put into the file", self.path, replay.frames_count)
             catalogue = database.catalogue()
         if replay.seals_before:
@@ -319,7 +321,8 @@ class LoggedJournal(SqliteJournal):
             listener = self._listener
             assert listener is not None
             self._post_safely(lambda: listener.on_durable(last_ticket))
-        if has_queries or self._unhanded_bytes >= min(HANDED_BYTES, self._batch_bytes // 4):
+        is_much = self._unhanded_bytes >= min(HANDED_BYTES, self._batch_bytes // 4)
+        if has_queries or is_much or len(self._unhanded) >= HANDED_TURNS:  # counters and ledger weigh nothing
             self._hand_over()
         return True
 
@@ -476,7 +479,7 @@ class LoggedJournal(SqliteJournal):
         self._note_held()
         if self._is_full_of_turns(self._young) or time.monotonic() - self._folded_at >= FOLD_EVERY_S:
             self._rotate(database)
-        elif self._seals_before or sum(batch.turns_bytes for batch in self._uncommitted) >= self._batch_bytes:
+        elif self._seals_before or self._uncommitted_bytes() >= self._batch_bytes:
             self._fold_everything(database)
 
     def _is_full_of_turns(self, batch: Batch) -> bool:
@@ -485,6 +488,9 @@ class LoggedJournal(SqliteJournal):
             or batch.turns_bytes >= BATCH_TURNS * self._batch_bytes
             or batch.brought_count >= BATCH_MESSAGES
         )
+
+    def _uncommitted_bytes(self) -> int:
+        return sum(max(batch.turns_bytes, batch.held_bytes) for batch in self._uncommitted)
 
     def _note_held(self) -> None:
         uncommitted = sum(batch.held_bytes for batch in self._uncommitted)
@@ -575,9 +581,11 @@ class LoggedJournal(SqliteJournal):
             self._retain(old)
             self._commit_folded(database, self._old_upto)
         self._old, self._old_upto = self._young, self._young_upto
+        self._old.stand_alone()
         self._young = database.new_batch(self._old)
         self._keys.clear()
         self._folded_at = time.monotonic()
+        self._note_held()
 
     def _fold(self, database: Database) -> None:
         """Both batches go into the open transaction."""

@@ -20,9 +20,13 @@ def to_sqlite(path: Path) -> int:
     try:
         database.catalogue()
         segments.open()
+        was_interrupted = database.is_logged or not segments.is_empty
         replay = LogReplay(database, segments)
         replay.run()
+        catalogue = database.catalogue()
         database.begin()
+        if was_interrupted:
+            database.skip_numbers(catalogue)
         database.put_folded(database.folded_upto, False)
         database.commit()
         segments.remove()
