@@ -199,6 +199,23 @@ async def test_reading_stops_when_too_much_waits_for_the_disk_and_goes_on_at_hal
     assert late_sock.is_reading
 
 
+@pytest.mark.parametrize("who", ["the journal", "the clock"])
+async def test_reading_goes_on_when_the_journal_has_less_without_a_turn(bench: Bench, who: str) -> None:
+    """What is in the log and not in the file counts too, and becomes less when nothing else happens."""
+    _, sock = await sender(bench)
+    bench.journal.pending_bytes = limits.PENDING_BYTES_PAUSE
+    bench.pump.wake()
+    await bench.settle()
+    assert not sock.is_reading
+    bench.journal.pending_bytes = 0
+    if who == "the journal":
+        bench.pump.on_copied()
+    else:
+        bench.clock.advance(2_000)
+    await bench.settle()
+    assert sock.is_reading
+
+
 async def test_what_waits_for_an_answer_of_the_store_before_it_is_decided_stops_reading_too(bench: Bench) -> None:
     _, sock = await sender(bench)
     budget = bench.core.directory.id_budget

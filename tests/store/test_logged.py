@@ -21,7 +21,7 @@ from spillway.store.batch import Batch
 from spillway.store.check import check
 from spillway.store.errors import LogDamaged, StoreWriteFailed
 from spillway.store.file import FORMAT
-from spillway.store.logged import HANDED_TURNS, LoggedJournal
+from spillway.store.logged import HANDED_TURNS, HELD_BYTES_SLACK, LoggedJournal
 from spillway.store.replay import log_directory
 from spillway.store.segments import Files, SegmentLog
 from spillway.store.set_apart import read_set_apart
@@ -124,6 +124,20 @@ def test_turns_that_weigh_nothing_reach_the_keeper_all_the_same(desk: Desk) -> N
         desk.submit(turn)
         desk.settle()
         assert len(journal._unhanded) <= HANDED_TURNS
+    desk.journal.close()
+
+
+def test_it_is_told_when_the_keeper_has_caught_up(path: Path) -> None:
+    """Senders are held back by `pending_bytes`: when all is durable nothing else would wake them up."""
+    path.parent.mkdir()
+    desk = logged(path, batch_bytes=HELD_BYTES_SLACK)
+    desk.submit_records(queue_put(1))
+    copied_before = desk.copied_count
+    for number in range(1, 60):
+        desk.submit_records(added(1, number, b"x" * 100_000))
+    desk.settle()
+    desk.ask(everything(1))
+    desk.wait(lambda: desk.copied_count > copied_before)
     desk.journal.close()
 
 

@@ -627,7 +627,7 @@ class Pump:
                     connection.peer.tick(real_ms)
             except Exception as error:
                 connection.fail(error)
-        if self.check_disk():
+        if self.check_disk() or self.is_paused:  # whoever holds senders back may have forgotten to say that it is over
             self.wake()
         if self.core.has_counted():
             self.own_commands.append(SaveLedger())

@@ -24,7 +24,7 @@ class JournalListener(Protocol):
         """
 
     def on_copied(self) -> None:
-        """`is_copying` is over."""
+        """`is_copying` is over, or `pending_bytes` has become less without a turn that became durable."""
 
     def on_failed(self, error: BaseException) -> None:
         """A write or sync failed. Nothing more will be committed; the process must end."""

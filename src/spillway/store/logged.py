@@ -239,8 +239,10 @@ class LoggedJournal(SqliteJournal):
     @property
     def pending_bytes(self) -> int:
         """And what the keeper is behind, beyond some slack: senders wait for that too."""
-        behind = self._unfolded_bytes() - max(HELD_BYTES_SLACK, HELD_BATCHES_SLACK * self._batch_bytes)
-        return self._submitted_bytes - self._durable_bytes + max(0, behind)
+        return self._submitted_bytes - self._durable_bytes + self._behind_bytes()
+
+    def _behind_bytes(self) -> int:
+        return max(0, self._unfolded_bytes() - max(HELD_BYTES_SLACK, HELD_BATCHES_SLACK * self._batch_bytes))
 
     @property
     def free_bytes(self) -> int:
@@ -572,6 +574,7 @@ class LoggedJournal(SqliteJournal):
 
     def _rotate(self, database: Database) -> None:
         """The old batch is written and synced; the young one is the old one now."""
+        was_behind = self._behind_bytes() > 0
         if self._uncommitted:  # which has a part of a frame: the rest of it has to go along
             self._fold_everything(database)
             return
@@ -586,6 +589,14 @@ class LoggedJournal(SqliteJournal):
         self._keys.clear()
         self._folded_at = time.monotonic()
         self._note_held()
+        if was_behind:
+            self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        """Senders may be held back for what is in the file now: nothing else would wake them up."""
+        listener = self._listener
+        if listener is not None:
+            self._post_safely(listener.on_copied)
 
     def _fold(self, database: Database) -> None:
         """Both batches go into the open transaction."""
@@ -607,10 +618,13 @@ class LoggedJournal(SqliteJournal):
 
     def _fold_everything(self, database: Database, is_last: bool = False) -> None:
         """And commits it. Only between two frames."""
+        was_behind = self._behind_bytes() > 0
         self._fold(database)
         if self._uncommitted or is_last:
             self._old_upto = self._young_upto
             self._commit_folded(database, self._young_upto, is_last)
+        if was_behind and not is_last:
+            self._tell_of_room()
 
     def _commit_folded(self, database: Database, upto: int, is_last: bool = False) -> None:
         self._with_room(database, lambda: self._commit_once(database, upto, is_last))
