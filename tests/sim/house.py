@@ -21,6 +21,7 @@ from spillway.broker.commands import (
     Command,
     DetachLink,
     DiskMeasured,
+    GetSessionState,
     Loaded,
     ReceiveDeferred,
     Request,
@@ -213,6 +214,7 @@ class House:
         self.sends: dict[int, list[Sent]] = {}  # not answered yet
         self.settles: dict[int, Held] = {}
         self.requests: dict[int, Request] = {}
+        self.states_asked: dict[int, bytes | None] = {}  # by request: the state of its session when it was asked for
         self.may_go: set[tuple[int, int]] = set()  # entity and number: a client has asked for its end
         self.reasonless: set[str] = set()  # names that were dead-lettered by a client without a reason
         self.delivers_early = seed % 3 != 0
@@ -354,6 +356,8 @@ class House:
         if isinstance(command, Request):
             self.requests[command.request_id] = command
             place = self.reckoned.find(command.path)
+            if place is not None and isinstance(command, GetSessionState):
+                self.states_asked[command.request_id] = place.states.get(command.session_id)
             if place is not None and isinstance(command, (CancelScheduled, ReceiveDeferred)):
                 if isinstance(command, CancelScheduled) or command.deletes:
                     self.may_go.update((place.entity_id, number) for number in command.sequence_numbers)
@@ -535,7 +539,8 @@ class House:
         place = None if request is None else self.reckoned.find(request.path)
         if place is not None and isinstance(session_id, str):
             known = place.states.get(session_id)
-            if not self.is_faulty and (known or None) != (effect.state or None):
+            asked = self.states_asked.pop(effect.to, None)  # the store may have answered before another was set
+            if not self.is_faulty and (effect.state or None) not in (known or None, asked or None):
                 raise Violation(f"{place.path}: the state of {session_id!r} is {effect.state!r}, not {known!r}")
 
     # -- what was said --------------------------------------------------------------------------------------------
